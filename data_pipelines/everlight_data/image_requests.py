@@ -40,7 +40,11 @@ def load_images(request: ImageRequest) -> LoadedImages:
         return LoadedImages(images, _note_of_named(images) + after)
     _check_source(request.data)
     images, note = load_user_images(
-        request.data, request.side, request.test_every, request.test_data
+        request.data,
+        request.side,
+        request.test_every,
+        request.test_data,
+        request.fewest_classes,
     )
     return LoadedImages(_choose_classes(images, request), note + _note_of_choice(request))
 

@@ -55,6 +55,10 @@ COMMANDS: dict[str, Command] = {
         "commands.tune:run_tune",
         "commands.option_defaults:tune_options",
     ),
+    "update": Command(
+        "Train a finished run further on new classes or new images of old ones.",
+        "commands.update:run_update",
+    ),
     "compare": Command(
         "Compare finished runs with paired differences and intervals.",
         "commands.compare:run_compare",

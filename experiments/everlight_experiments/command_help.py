@@ -6,7 +6,7 @@ import re
 import shlex
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import docstring_parser
 import tyro
@@ -31,7 +31,12 @@ def short_help(kind: type, program: str) -> str:
       program: name of the command.
     """
     width = min(shutil.get_terminal_size().columns, WIDTH)
-    fields = {field.name: field for field in dataclasses.fields(kind)}
+    refused = getattr(kind, "refused", ())
+    fields = {
+        field.name: field
+        for field in dataclasses.fields(kind)
+        if field.name.replace("_", "-") not in refused
+    }
     config = fields.pop("config", None)
     has_config = config is not None and dataclasses.is_dataclass(config.default)
     places = [_name(field) for field in fields.values() if _is_positional(field)]
@@ -44,7 +49,8 @@ def short_help(kind: type, program: str) -> str:
         for field in members:
             lines += _row(field, _sentence(kind, field), width)
     if has_config:
-        lines += ["", "Options of the configuration, with their values:", *_values(config, width)]
+        lines += ["", "Options of the configuration, with their values:"]
+        lines += _values(config, width, refused)
     return "\n".join([*lines, "", EPILOG])
 
 
@@ -99,10 +105,15 @@ def _is_positional(field: dataclasses.Field) -> bool:
     return _POSITIONAL in getattr(field.type, "__metadata__", ())
 
 
-def _values(config: dataclasses.Field, width: int) -> list[str]:
-    """Return the options of each part of a configuration with their values, under its summary."""
+def _values(config: dataclasses.Field, width: int, refused: Sequence[str]) -> list[str]:
+    """Return the options of each part of a configuration with their values, under its summary.
+
+    Refused options are left out.
+    """
     groups: dict[type, list[str]] = {}
     for option in options_in(config.default):
+        if option.name in refused:
+            continue
         words = shlex.join(option_words(option.name, option.value))
         # An option and its value stay in one line.
         groups.setdefault(option.owner, []).append(words.replace(" ", _SPACE))

@@ -258,6 +258,11 @@ ROWS: dict[str, Any] = {
     "plots.plot_error_curves": {"errors": {"GW": floats(2, 3)}},
     "plots.plot_forgetting": {"accuracies": {"EWC": floats(2, 3, 3)}},
     "plots.plot_rejection": {"curves": {"EWC": floats(5)}},
+    "scenarios.append_task": lambda: {
+        "task": scenarios.experience_sequence(
+            [np.arange(4)], [np.arange(4)], [np.arange(4, 8)], [np.arange(4)], 4
+        )
+    },
     "scenarios.class_incremental_by_seed": {
         **LABELS,
         "tasks": 2,

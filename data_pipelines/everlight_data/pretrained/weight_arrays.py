@@ -25,9 +25,18 @@ def read_weights(
         kind; the message names it.
     """
     arrays = read_npz(path, remedy, limit)
+    check_weights(path, arrays, remedy, kinds)
+    return arrays
+
+
+def check_weights(path: Path, arrays: dict[str, np.ndarray], remedy: str, kinds: str) -> None:
+    """Refuse arrays that cannot be weights.
+
+    Raises:
+      DataError: there are none, or an array is not finite or of another kind; the message names it.
+    """
     if not arrays:
         raise DataError(f"{path} holds no arrays. {remedy}")
     for name, array in arrays.items():
         if array.dtype.kind not in kinds or not np.all(np.isfinite(array)):
             raise DataError(f"{path}: {name} is {array.dtype}, or not finite. {remedy}")
-    return arrays

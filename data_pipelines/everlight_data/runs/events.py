@@ -14,6 +14,8 @@ from everlight_data.formats.files import read_text, refusing
 
 PROGRESS = "progress"
 """Value of `event` in lines on training runs that are not finished."""
+PART = "unit"
+"""Key of a run's name in its events and checkpoints; stored run folders have it."""
 _SCALES = frozenset({"task", "tasks", "epoch", "epochs", "step", "seconds", "diverged"})
 """Numbers of these lines that have no curve."""
 
@@ -92,7 +94,7 @@ def scalars_of(
         curves = {name: value for name, value in event.items() if name not in _SCALES}
         for name, value in curves.items():
             if isinstance(value, int | float):
-                yield f"{event['unit']}/{name}", event["step"], float(value)
+                yield f"{event[PART]}/{name}", event["step"], float(value)
         return
     label = [value for value in event.values() if isinstance(value, str)]
     for name, value in event.items():

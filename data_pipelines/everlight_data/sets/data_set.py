@@ -39,6 +39,8 @@ class ImageRequest(NamedTuple):
     """Seed of the procedural world."""
     first_class: int = 0
     """Number of classes that are left out before the first one."""
+    fewest_classes: int = 2
+    """Smallest number of classes of a user's set."""
 
 
 class PreparationRequest(NamedTuple):

@@ -1,6 +1,6 @@
 """The table of benchmarks: the presets of each and the function that builds it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
+from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50
 from everlight_experiments.facts.benchmark import facts_benchmarks
@@ -109,11 +110,14 @@ def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
 
 
 def load_benchmarks(
-    options: RunOptions | TuneOptions, user_stream: Benchmark | OwnStream | None = None
+    options: RunOptions | TuneOptions,
+    user_stream: Benchmark | OwnStream | None = None,
+    added: Sequence[AddedData] = (),
 ) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
 
-    `user_stream` is what a user's file has, if the options name one; None reads the file.
+    `user_stream` is what a user's file has, if the options name one; None reads the file. `added`
+    are images of further tasks.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
@@ -127,10 +131,15 @@ def load_benchmarks(
     )
     if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
+    if added and has_settings:
+        raise DataError(
+            f"{name} cannot be updated: its tasks have a form of their own; only runs on images "
+            "with one class each can"
+        )
     if isinstance(user_stream, Benchmark):
         benchmarks, changes = {user_stream.setting.name: user_stream}, []
     else:
-        request = _request_of(options, name)
+        request = _request_of(options, name)._replace(added=tuple(added))
         changes = list(
             changed_options(default_config(options.benchmark, options.preset), request.config)
         )

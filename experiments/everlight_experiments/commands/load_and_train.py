@@ -37,6 +37,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     outlines_of,
     prepare_benchmark,
 )
+from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
@@ -96,10 +97,10 @@ class Suite(NamedTuple):
         return outlines_of(self.benchmarks)
 
 
-def load_suite(options: RunOptions) -> Suite:
+def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     """Return the benchmarks and methods that the options select, in the table's order.
 
-    The baseline naive is among them; the user's own come last.
+    The baseline naive is among them; the user's own come last. `added` are images of further tasks.
 
     Raises:
       DataError: a benchmark or method that does not exist; data, values or a strategy that cannot
@@ -111,7 +112,7 @@ def load_suite(options: RunOptions) -> Suite:
     is_file = is_user_file(options.benchmark)
     user_stream = load_user_benchmark(options.benchmark) if is_file else None
     options = with_own_config(options, user_stream)
-    benchmarks = load_benchmarks(configure_options(options, requested), user_stream)
+    benchmarks = load_benchmarks(configure_options(options, requested), user_stream, added)
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)
     rows = fitted_methods(options, next(iter(outlines.values())), applicable)

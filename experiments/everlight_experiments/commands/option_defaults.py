@@ -22,6 +22,7 @@ from everlight_experiments.commands.options import GridOptions, RunOptions, Tune
 from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import is_user_file
 from everlight_experiments.continual.benchmarks.statements import with_statements
+from everlight_experiments.images.own_stream import OF_THE_FILE
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 from everlight_experiments.terminal import printable
 from everlight_experiments.usage import options_by_name
@@ -48,7 +49,9 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
         if source is not None:
             raise DataError(f"{CONFIG} is for benchmarks with a name; {arguments[0]} has its own")
         config = default_config(arguments[0])
-        return _listing_benchmarks(with_config(kind, config, benchmark=arguments[0]))
+        options = _listing_benchmarks(with_config(kind, config, benchmark=arguments[0]))
+        options.refused = "preset", *OF_THE_FILE
+        return options
     if source is not None and is_user_file(source):
         config = load_object(source, CONFIG, _FORM).value
         if not arguments or arguments[0].startswith("-"):

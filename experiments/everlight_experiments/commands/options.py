@@ -1,17 +1,21 @@
 """Options of the commands that train methods on benchmarks."""
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
+from everlight.checks import Between
 from everlight.continual.methods.replay_variants import VariantName
-from everlight_experiments.continual.benchmarks.run_data import Seeds
+from everlight_experiments.continual.benchmarks.run_data import AddedData, Seeds
 from everlight_experiments.run_folder.options import (
     Count,
     ExperimentOptions,
+    FolderOptions,
     Preset,
     ProtocolPreset,
+    Seed,
 )
 
 SettingName = Literal["task-incremental", "class-incremental", "online"]
@@ -27,6 +31,8 @@ AddedConfig = tyro.conf.Suppress[Any]
 class MethodOptions(ExperimentOptions):
     """Options of every command that trains methods on benchmarks."""
 
+    refused: ClassVar[tuple[str, ...]] = ()
+    """Options that the named benchmark refuses; help leaves them out."""
     preset: Preset = "demo"
     """Size of the experiment: demo, small or paper. The first takes minutes, small is for two
     cores, and paper has the settings of the benchmark's paper where there is one. The benchmarks
@@ -155,3 +161,38 @@ class TuneOptions(MethodOptions):
     `everlight methods` lists them. The word all stands for every method that the benchmark
     supports."""
     config: AddedConfig = None
+
+
+@dataclasses.dataclass(frozen=True)
+class UpdateOptions(FolderOptions):
+    """Train the networks of a finished run further on new classes, or on new images of old ones.
+
+    An example: everlight update runs/run-images-demo --data NEW_FOLDER --methods ER. The run must
+    have kept its networks (`everlight run ... --keep-nets`), and its data must still be there: old
+    test sets are scored again, and some methods replay old images. The result is a new run folder,
+    which can be updated in turn.
+    """
+
+    run_selectors = ("methods", "seed", "seeds")
+    run: tyro.conf.Positional[Path]
+    """Folder of the finished run, or of its last update."""
+    data: str
+    """New images, of one class or more: a folder with one sub-folder per class, a .csv of file and
+    label, an .npz, or a folder of IDX files. A class with the name of an old one is that class;
+    others are added, and no class changes its number."""
+    test_data: Path | None = None
+    """Path of the new test images, in any of the forms of --data and with the same class names;
+    None splits off test images of --data (--test-every)."""
+    test_every: Annotated[int, Between(2, 1000)] = 5
+    """Every N-th new image of each class is a test image."""
+    methods: tuple[str, ...] = ()
+    """Names of the methods to update; none is all methods of the run that can be updated."""
+    seed: Seed | None = None
+    """First seed to update; None is the run's first."""
+    seeds: Seeds | None = None
+    """Number of seeds, counted up from --seed; None is all."""
+
+    @property
+    def added(self) -> AddedData:
+        """The new images."""
+        return AddedData(self.data, self.test_data, self.test_every)

@@ -9,15 +9,14 @@ from typing import Any, Literal
 from everlight_data.errors import DataError
 from everlight_data.locks import LOCK, try_lock
 from everlight_data.runs.claims import Claims
-from everlight_data.runs.events import PROGRESS
+from everlight_data.runs.events import PART, PROGRESS
 from everlight_experiments.continual.training.estimate import in_time
 from everlight_experiments.run_folder.folder import (
     COMPILED,
     COMPILING,
     ESTIMATE,
     METRICS,
-    PART,
-    PARTS,
+    claimed_in,
 )
 
 SILENT = 5.0
@@ -101,6 +100,9 @@ class WatchedRun:
     def __init__(self, folder: Path):
         """Begin at the first line."""
         self.folder = folder
+        self._begin()
+
+    def _begin(self) -> None:
         self._read = 0
         self.methods: dict[str, WatchedMethod] = {}
         self.last: Mapping[str, Any] = {}
@@ -110,7 +112,7 @@ class WatchedRun:
         path = self.folder / METRICS
         size = path.stat().st_size if path.exists() else 0
         if size < self._read:
-            self.__init__(self.folder)
+            self._begin()
         if size == self._read:
             return []
         with path.open("rb") as stream:
@@ -189,11 +191,10 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
 
 def _is_locked(folder: Path) -> bool | None:
     """Return True if a process works in a run's folder; None if that cannot be seen."""
-    claims, parts = Claims(), folder / PARTS
+    claims = Claims()
     try:
-        for path in parts.glob(f"*{LOCK}"):
-            if claims.is_elsewhere(path.with_name(path.name.removesuffix(LOCK))):
-                return True
+        if any(map(claims.is_elsewhere, claimed_in(folder))):
+            return True
         if not (folder / LOCK).exists():
             return False
         lock = try_lock(folder / LOCK)

@@ -39,6 +39,7 @@ from everlight_experiments.continual.benchmarks.parts import (
 )
 from everlight_experiments.continual.benchmarks.run_data import PerRunData, RunData
 from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
+from everlight_experiments.images.added_images import with_added_task
 from everlight_experiments.images.config import DIVIDING, Config, config_of
 from everlight_experiments.images.config_checks import DOMAIN, check_options
 from everlight_experiments.images.data import ImageInputs, load_inputs
@@ -101,10 +102,31 @@ def image_benchmarks(request: Request[Config], images: LoadedImages | None = Non
     """
     config, settings = request.config, request.settings
     check_options(config, settings)
-    inputs = load_inputs(request, images)
+    inputs = _with_added_tasks(load_inputs(request, images), request, settings)
     if config.stream != "classes":
         settings = (DOMAIN,)
     return setting_benchmarks(request.name, inputs, settings)
+
+
+def _with_added_tasks(
+    inputs: ImageInputs, request: Request[Config], settings: tuple[str, ...]
+) -> ImageInputs:
+    """Return the inputs with the further tasks of a request."""
+    for added in request.added:
+        known = len(inputs.images.class_names)
+        inputs = with_added_task(inputs, added, request.runs)
+        if settings == (DOMAIN,) and len(inputs.images.class_names) > known:
+            raise DataError(
+                f"--data {added.data} has the new class {inputs.images.class_names[known]!a}, and "
+                "the run is domain-incremental: all of its tasks have the same classes. Train a "
+                "new run."
+            )
+        if "task-incremental" in settings and inputs.classes_recur:
+            raise DataError(
+                f"--data {added.data} has images of earlier classes, which have another task in "
+                "the setting task-incremental; give only new classes"
+            )
+    return inputs
 
 
 def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> Benchmarks:
@@ -130,6 +152,7 @@ def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> B
     config = replace(request.config, tasks=(len(experiences.train),))
     check_options(config, request.settings)
     inputs = load_inputs(request._replace(config=config), user_stream=user_stream)
+    inputs = _with_added_tasks(inputs, request, settings)
     return setting_benchmarks(request.name, inputs, settings)
 
 

@@ -151,8 +151,10 @@ class Config(BenchmarkConfig):
     net: Annotated[str, tyro.conf.arg(help=_NET_HELP)] = "cnn"
     pretrained: Path | None = None
     """Layers with which the network begins, except its head: an .npz of a vision transformer of
-    Google's release for --net vit, or the folder of a run of the same --net with --keep-nets, of
-    which it is naive's of the first seed after the last task. None draws all layers."""
+    Google's release for --net vit; an .npz or the folder of an orbax checkpoint of the same --net,
+    with arrays by name (docs/pages/guide/networks.md); or the folder of a run of the same --net
+    with --keep-nets, of which it is naive's of the first seed after the last task. None draws all
+    layers."""
     dropout: tuple[UnitInterval, ...] = ()
     """Dropout of --net small-cnn after both blocks and the dense layer."""
     augmentation: Augmentation = "none"

@@ -50,7 +50,7 @@ def _check_normalization(config: Config) -> None:
         f"--stream {config.stream} has the same images in every task": config.stream
         not in DIVIDING,
         f"--pixels {config.pixels} takes no statistics": config.pixels == "unit" and not features,
-        "--pretrained has the statistics of its release": path is not None and is_released(path),
+        "--pretrained has the statistics of its release": is_released(path, config.net),
     }
     for reason, holds in reasons.items():
         if holds:

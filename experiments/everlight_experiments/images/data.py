@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import PyTree
 
 from everlight.continual import StoredImages, TaskSequence
 from everlight.continual.methods.method import Method
@@ -51,7 +50,24 @@ from everlight_experiments.images.domain_streams import (
 )
 from everlight_experiments.images.normalization import first_task_statistics
 from everlight_experiments.images.own_stream import classes_recur, sequences_of_stream
-from everlight_experiments.images.pretrained import RELEASED, Pretrained, is_released, load_layers
+from everlight_experiments.images.pretrained import (
+    RELEASED,
+    Layers,
+    Pretrained,
+    is_released,
+    load_layers,
+)
+
+
+class AddedTask(NamedTuple):
+    """The last task of inputs, which images brought that came later (`added_images.py`)."""
+
+    earlier: "ImageInputs"
+    """Inputs without it."""
+    extended: Callable[[TaskSequence, Use], TaskSequence]
+    """Function from a sequence of the earlier inputs and its use to the one with the task."""
+    recurring: bool
+    """True if the task has images of earlier classes."""
 
 
 class ImageInputs(NamedTuple):
@@ -64,16 +80,20 @@ class ImageInputs(NamedTuple):
     """Images, or features, as networks read them."""
     net: Network
     checksums: tuple[int, ...]
-    layers: dict[str, PyTree] | None = None
+    layers: Layers | None = None
     """Layers with which the network begins; None draws them."""
     features: Features | None = None
     """Features that replace the images."""
     experiences: Experiences | None = None
     """Samples of the tasks of a user's own stream; None divides them by the configuration."""
+    added: AddedTask | None = None
+    """The last task if later images brought it; the other tasks are those of its earlier inputs."""
 
     @property
     def classes_recur(self) -> bool:
         """True if several tasks train on one class."""
+        if self.added is not None:
+            return self.added.recurring or self.added.earlier.classes_recur
         if self.experiences is not None:
             return classes_recur(self.images, self.experiences)
         return self.config.cycles > 1 or bool(self.config.unevenness.shared)
@@ -91,10 +111,12 @@ class ImageInputs(NamedTuple):
     def data(self) -> Data:
         """The data of the benchmark, the same in all settings."""
         config, images, stored = self.config, self.images, self.stored
-        sequences = sequences_of(images, config, self.experiences)
-        every_shot = replace(config, shots=None)
-        undivided = sequences_of(images, every_shot, self.experiences)(0, "evaluation")
+        sequences = self.sequences()
+        undivided = self.sequences(every_shot=True)(0, "evaluation")
         identity = {"data": list(self.checksums)}
+        if self.added is not None:
+            earlier = self.added.earlier.images
+            identity["added_after"] = [len(earlier.train_labels), len(earlier.test_labels)]
         if self.experiences is not None:
             identity["experiences"] = list(
                 checksums_of(*self.experiences.train, *self.experiences.test)
@@ -107,7 +129,7 @@ class ImageInputs(NamedTuple):
                 stored if self.layers is None else Pretrained(stored, self.layers)
             ),
             sequence=lambda method, seq_id: sequences(seq_id.seed, seq_id.use),
-            counts=data_counts(images, config, undivided, self.experiences is not None),
+            counts=data_counts(images, config, undivided, self._origin_of_tasks),
             images=images,
             sections=partial(data_sections, images=images),
             draws_stream=draws_stream(config),
@@ -116,6 +138,20 @@ class ImageInputs(NamedTuple):
             return data
         statistics = first_task_statistics(images, self.features, stored.offset)
         return data._replace(normalization=statistics)
+
+    @property
+    def _origin_of_tasks(self) -> str:
+        if self.added is not None:
+            return "of the run and its updates"
+        return "" if self.experiences is None else "of the file"
+
+    def sequences(self, every_shot: bool = False) -> Callable[[int, Use], TaskSequence]:
+        """Return the sequence of every seed and use; `every_shot` leaves `--shots` out."""
+        config = replace(self.config, shots=None) if every_shot else self.config
+        if self.added is None:
+            return sequences_of(self.images, config, self.experiences)
+        extended, earlier = self.added.extended, self.added.earlier.sequences(every_shot)
+        return functools.cache(lambda seed, use: extended(earlier(seed, use), use))
 
 
 def load_inputs(
@@ -139,23 +175,34 @@ def load_inputs(
         check_division(config, classes)
     noisy = noisy_labels(images.train_labels, classes, config.label_noise, STREAM_SEED)
     images = images._replace(train_labels=noisy)
-    content, layers = [images.images, images.train_labels, images.test_labels], None
+    layers = None
     labels = number_of_labels(config, classes)
     if features is None:
         shape = images.images.shape[1:]
         network_request = NetworkRequest(labels, shape[0], config.dtype, config.dropout)
         net = network(config.net, network_request, shape)
         stored, layers = _load_pretrained(config, images, net)
-        content += map(np.asarray, jax.tree.leaves(layers))
     else:
         net = feature_head(features.note, labels)
         stored = store_features(features, slice(len(images.train_labels)))
-        content += [np.asarray(stored.pieces), *features.marks()]
+    checksums = checksums_of_inputs(images, stored, layers, features)
     if config.stream not in DIVIDING:
         stored = replace(stored, copies=number_of_tasks(config))
-    checksums = checksums_of(*content)
     experiences = None if user_stream is None else user_stream.experiences
     return ImageInputs(config, images, note, stored, net, checksums, layers, features, experiences)
+
+
+def checksums_of_inputs(
+    images: ImageSet,
+    stored: StoredImages,
+    layers: Layers | None,
+    features: Features | None,
+) -> tuple[int, ...]:
+    """Return checksums of images and labels, and of given layers or features."""
+    content = [images.images, images.train_labels, images.test_labels]
+    if features is None:
+        return checksums_of(*content, *map(np.asarray, jax.tree.leaves(layers)))
+    return checksums_of(*content, np.asarray(stored.pieces), *features.marks())
 
 
 def _load(
@@ -229,13 +276,13 @@ def _refuse_options_of_images(config: Config) -> None:
 
 def _load_pretrained(
     config: Config, images: ImageSet, net: Network
-) -> tuple[StoredImages, dict[str, PyTree] | None]:
+) -> tuple[StoredImages, Layers | None]:
     """Return the images as the network reads them, and its layers if they are given."""
     unit, path = config.pixels == "unit", config.pretrained
     if path is None:
         return store_images(images, unit=unit), None
     layers = load_layers(path, net, images.images.shape[1:])
-    channels = RELEASED if is_released(path) else None
+    channels = RELEASED if is_released(path, config.net) else None
     return store_images(images, channels, unit=unit), layers
 
 

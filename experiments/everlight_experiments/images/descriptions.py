@@ -56,16 +56,15 @@ def number_of_tasks(config: Config) -> int:
     return divided * config.cycles
 
 
-def data_counts(
-    images: ImageSet, config: Config, sequence: TaskSequence, is_own: bool = False
-) -> str:
+def data_counts(images: ImageSet, config: Config, sequence: TaskSequence, origin: str = "") -> str:
     """Return the sizes of the data in words, with those of a sequence of all training images.
 
-    `is_own` states that a user's file divides the samples among the tasks.
+    `origin` states what divides the samples among the tasks, such as "of the file"; empty is the
+    configuration.
     """
     trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
-    if is_own:
-        divided, learned = _own_tasks(sequence), trained.sum()
+    if origin:
+        divided, learned = _given_tasks(sequence, origin), trained.sum()
     elif config.stream == "split-domains":
         of_task = len(images.class_names) // len(trained)
         divided = f"{len(trained)} tasks of {of_task} classes, labelled by position in their task"
@@ -101,13 +100,13 @@ def data_counts(
     )
 
 
-def _own_tasks(sequence: TaskSequence) -> str:
-    """Return the sizes of the tasks that a user's file has, in words."""
+def _given_tasks(sequence: TaskSequence, origin: str) -> str:
+    """Return the sizes of tasks of any origin, in words."""
     train, tests = sequence.tasks.train, np.asarray(sequence.test_member & sequence.test.mask)
     labels, masks = np.asarray(train.labels[..., 0]), np.asarray(train.mask)
     classes = [len(set(row[mask].tolist())) for row, mask in zip(labels, masks, strict=True)]
     return (
-        f"{len(masks)} tasks of the file, with {', '.join(map(str, masks.sum(axis=1)))} training "
+        f"{len(masks)} tasks {origin}, with {', '.join(map(str, masks.sum(axis=1)))} training "
         f"images of {', '.join(map(str, classes))} classes and test sets of "
         f"{', '.join(map(str, tests.sum(axis=1)))} images; the accuracy on a task is that on its "
         "test set"

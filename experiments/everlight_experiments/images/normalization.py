@@ -48,7 +48,7 @@ def normalization_words(config: Config) -> str:
     """Return a phrase that names the images whose statistics normalize the inputs."""
     if config.normalization is not None:
         return "inputs normalized by the training images of each seed's first task"
-    if config.pretrained is not None and is_released(config.pretrained):
+    if is_released(config.pretrained, config.net):
         return "pixels normalized by the statistics of the released network"
     if config.pixels == "unit" and config.features is None:
         return "pixels divided by 255"

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import os
 import tempfile
 import time
 import weakref
@@ -25,7 +26,7 @@ from everlight_data.runs.descriptions import (
     read_described,
     save_described,
 )
-from everlight_data.runs.events import PROGRESS, append_event, append_new_events, whole_events
+from everlight_data.runs.events import PART, PROGRESS, append_event, append_new_events, whole_events
 from everlight_data.runs.processes import is_first
 from everlight_data.writing import (
     FOLDER_GONE,
@@ -51,10 +52,10 @@ COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"
 """Values of `event` in lines on compilation and on the estimated duration."""
 REPEATED_EVENTS = frozenset({COMPILING, COMPILED, ESTIMATE, PROGRESS})
 """Values of `event` in lines that a run writes again if nothing else of it is kept."""
+PROCESS = "process-"
+"""Beginning of the names of lock files, one per process that works in a shared folder."""
 PARTS = "units"
 """Folder of the finished parts of a run, such as training runs; stored run folders have it."""
-PART = "unit"
-"""Key of a part's name in metrics.jsonl and checkpoints; stored run folders have it."""
 _OPENED: "weakref.WeakSet[RunFolder]" = weakref.WeakSet()
 """Folders that this process opened and still uses."""
 
@@ -106,7 +107,11 @@ class RunFolder:
             opening.callback(lock_folder(self.path, REMEDY, self._patience).release)
             self._make_config(options)
             _OPENED.add(self)
-            if not self._shared:
+            if self._shared:
+                # Between parts it claims none; whoever watches the run sees this claim.
+                self._claims.claim(self.path / f"{PROCESS}{os.getpid()}-{id(self)}")
+                weakref.finalize(self, self._claims.release_all)
+            else:
                 self._lock = opening.pop_all()
         where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
@@ -147,9 +152,7 @@ class RunFolder:
 
     def _is_in_use(self) -> bool:
         """Return True if another process trains runs in the folder."""
-        locks = (self.path / PARTS).glob(f"*{LOCK}")
-        parts = (path.with_name(path.name.removesuffix(LOCK)) for path in locks)
-        return any(map(self._claims.is_elsewhere, parts))
+        return any(map(self._claims.is_elsewhere, claimed_in(self.path)))
 
     def _holds_work(self) -> bool:
         """Return True if the folder has results or checkpoints, not only lines on progress."""
@@ -333,6 +336,12 @@ class RunFolder:
         path = self.path / "results.npz"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
         return path
+
+
+def claimed_in(folder: Path) -> list[Path]:
+    """Return what processes claim in a run's folder, or claimed when they were killed."""
+    locks = *(folder / PARTS).glob(f"*{LOCK}"), *folder.glob(f"{PROCESS}*{LOCK}")
+    return [path.with_name(path.name.removesuffix(LOCK)) for path in locks]
 
 
 def remove_empty_folders() -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import jax
+from flax.core import FrozenDict
 from flax.linen import initializers
 from flax.typing import Initializer
 from jaxtyping import PRNGKeyArray, PyTree
@@ -39,17 +40,22 @@ def with_kaiming(setup: Setup) -> Setup:
 
 
 @checked
-def with_layers(setup: Setup, layers: Mapping[str, PyTree]) -> Setup:
+def with_layers(
+    setup: Setup,
+    layers: Mapping[str, PyTree],
+    batch_stats: Mapping[str, PyTree] = FrozenDict(),
+) -> Setup:
     """Return the setup whose network begins with the given layers; others are drawn as before.
 
     Args:
       setup: of any network.
       layers: parameters by layer.
+      batch_stats: batch statistics by layer.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        params, batch_stats = setup.init(key)
-        return {**params, **layers}, batch_stats
+        params, initial_stats = setup.init(key)
+        return {**params, **layers}, {**initial_stats, **batch_stats}
 
     return setup._replace(init=init)
 

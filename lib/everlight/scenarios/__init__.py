@@ -1,5 +1,6 @@
 """Builders of continual-learning task sequences from label arrays."""
 
+from everlight.scenarios.appended_task import append_task
 from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
@@ -74,6 +75,7 @@ __all__ = [
     "TargetNetwork",
     "TaskConfiguration",
     "TrainingBatch",
+    "append_task",
     "binary_digits",
     "change_slow_bits",
     "check_facts",

@@ -67,9 +67,10 @@ def pad_sequences(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
     return [
         stream._replace(
             tasks=stream.tasks._replace(
-                train=_pad(stream.tasks.train, train, 1), valid=_pad(stream.tasks.valid, valid, 1)
+                train=pad_samples(stream.tasks.train, train, 1),
+                valid=pad_samples(stream.tasks.valid, valid, 1),
             ),
-            test=_pad(stream.test, test, 0),
+            test=pad_samples(stream.test, test, 0),
             test_member=_fill(stream.test_member, test, 1),
         )
         for stream in sequences
@@ -79,10 +80,11 @@ def pad_sequences(sequences: Sequence[TaskSequence]) -> list[TaskSequence]:
 def pad_training(sequence: TaskSequence, length: int) -> TaskSequence:
     """Return the sequence with so many training samples in every task, padded with mask 0."""
     tasks = sequence.tasks
-    return sequence._replace(tasks=tasks._replace(train=_pad(tasks.train, length, 1)))
+    return sequence._replace(tasks=tasks._replace(train=pad_samples(tasks.train, length, 1)))
 
 
-def _pad(samples: Samples, length: int, axis: int) -> Samples:
+def pad_samples(samples: Samples, length: int, axis: int) -> Samples:
+    """Return samples with so many slots along an axis, the further ones with mask 0."""
     return jax.tree.map(lambda leaf: _fill(leaf, length, axis), samples)
 
 

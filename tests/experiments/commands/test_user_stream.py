@@ -14,6 +14,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.images.own_stream import OF_THE_FILE
 from tests.experiments.command_runs import arrays_of, run
 
 GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"
@@ -198,3 +199,17 @@ def test_what_does_not_fit_is_refused_in_one_line(tmp_path, mine, words, message
         )
     assert "\n" not in str(error.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_help_leaves_out_the_options_that_a_file_has(capsys):
+    """The file need not exist: its name is enough."""
+    with pytest.raises(SystemExit):
+        options_of("run", ["mine.py:halves", "--help"])
+    printed = capsys.readouterr().out
+    assert "--epochs 5" in printed
+    assert "--preset" not in printed
+    words = re.findall(r"--[a-z-]+", printed)
+    assert not {f"--{name}" for name in OF_THE_FILE} & set(words)
+    with pytest.raises(SystemExit):
+        options_of("run", ["digits", "--help"])
+    assert "--tasks 5" in capsys.readouterr().out

@@ -13,6 +13,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.watch import WatchOptions, watch
 from everlight_experiments.commands.watched_run import WatchedRun
+from everlight_experiments.continual.training.estimate import REPORT
 from tests.experiments.report.event_files import read_events
 
 TASKS, EPOCHS, SEEDS = 2, 3, 2
@@ -58,7 +59,7 @@ def test_the_estimate_comes_before_the_first_method_and_counts_its_runs(run):
     (estimate,) = lines_of(run, event="estimate")
     assert [row["runs"] for row in estimate["methods"]] == [SEEDS, SEEDS]
     total = sum(row["seconds"] for row in estimate["methods"])
-    assert estimate["seconds"] == pytest.approx(estimate["passed"] + total)
+    assert estimate["seconds"] == pytest.approx(estimate["passed"] + total + REPORT)
     events = [line.get("event") for line in lines]
     assert events.index("estimate") < events.index("progress")
     assert events.count("compiling") == events.count("compiled") == 2
@@ -116,6 +117,28 @@ def test_a_run_whose_process_is_gone_is_reported(tmp_path, capsys):
     with pytest.raises(SystemExit, match=r"no process trains .* any more"):
         watch(WatchOptions(run))
     assert "40/80" in capsys.readouterr().out
+
+
+def test_a_run_that_loads_data_without_a_part_is_not_reported_as_stopped(tmp_path):
+    """The claim of its process counts for as long as it takes."""
+    run = unfinished(tmp_path, [LINE])
+    watched = WatchedRun(run)
+    watched.read()
+    lock = run / "process-12-34.lock"
+    lock.touch()
+    with lock.open("r+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert watched.state(silent=1e6) == "training"
+    assert watched.state(silent=1e6) == "stopped"
+
+
+def test_a_file_that_became_shorter_is_read_again(tmp_path):
+    run = unfinished(tmp_path, [LINE, LINE | {"method": "y"}])
+    watched = WatchedRun(run)
+    assert len(watched.read()) == 2
+    (run / "metrics.jsonl").write_text(json.dumps(LINE | {"method": "z"}) + "\n")
+    assert len(watched.read()) == 1
+    assert list(watched.methods) == ["z"]
 
 
 def test_time_left_follows_the_estimate_and_a_line_cut_short_waits(tmp_path):

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.folder import RunFolder, remove_empty_folders
+from everlight_experiments.run_folder.folder import PROCESS, RunFolder, remove_empty_folders
 from everlight_experiments.run_folder.options import ExperimentOptions
 
 
@@ -189,7 +189,10 @@ def test_only_files_written_by_opening_are_removed(settings, shared):
     assert result.path.exists()
     # The same process may begin again, and keeps others out again.
     again = RunFolder("paper", "empty", settings, shared=shared)
-    assert {path.name for path in again.path.iterdir()} == {"config.json", ".lock"}
+    names = {path.name for path in again.path.iterdir()}
+    assert {name for name in names if not name.startswith(PROCESS)} == {"config.json", ".lock"}
+    # Only a shared folder has a claim of the process beside its lock.
+    assert len(names) == 2 + shared
 
 
 def test_a_shared_folder_that_another_process_opened_since_stays(settings):

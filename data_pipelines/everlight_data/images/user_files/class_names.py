@@ -16,10 +16,12 @@ from everlight_data.texts import printable
 
 MIN_IMAGES = 3
 """Smallest number of images of a class: to train, to select hyper-parameters and to test."""
+MIN_CLASSES = 2
+"""Smallest number of classes of a set that is learned by itself."""
 
 
 def class_numbers(
-    source: Path, labels: Sequence[str], fewest: int = MIN_IMAGES
+    source: Path, labels: Sequence[str], fewest: int = MIN_IMAGES, classes: int = MIN_CLASSES
 ) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
     """Return the classes, sorted by their printable names, and the number of each label's class.
 
@@ -27,14 +29,15 @@ def class_numbers(
       source: origin of the labels, for error messages.
       labels: label of each image.
       fewest: smallest number of images of a class.
+      classes: smallest number of classes.
 
     Raises:
       DataError: a label is empty, two labels hardly differ, a class has fewer images than `fewest`,
-        or there are fewer than two classes.
+        or there are fewer classes than `classes`.
     """
     counts = Counter(labels)
     _check_labels(source, list(counts))
-    _check_counts(source, counts, fewest)
+    _check_counts(source, counts, fewest, classes)
     # Whole numbers in their own order.
     numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)
     ordered = sorted(counts, key=int if numeric else printable)
@@ -103,8 +106,8 @@ def _comparable(label: str) -> str:
     return printable(text.casefold() if len(text) > 1 else text)
 
 
-def _check_counts(source: Path, counts: Counter, fewest: int) -> None:
-    if len(counts) < 2:
+def _check_counts(source: Path, counts: Counter, fewest: int, classes: int) -> None:
+    if len(counts) < classes:
         raise DataError(f"{source} holds one class. Give two or more.")
     few = [label for label, count in counts.items() if count < fewest]
     if few:

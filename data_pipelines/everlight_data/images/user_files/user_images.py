@@ -35,6 +35,7 @@ from everlight_data.formats.pictures import (
 from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.published_forms.tfds_sets import load_tfds
 from everlight_data.images.user_files.class_names import (
+    MIN_CLASSES,
     MIN_IMAGES,
     check_present,
     check_shape,
@@ -94,7 +95,11 @@ class _ReadImage(NamedTuple):
 
 
 def load_user_images(
-    source: str, side: int | None, test_every: int, test_data: Path | None = None
+    source: str,
+    side: int | None,
+    test_every: int,
+    test_data: Path | None = None,
+    fewest_classes: int = MIN_CLASSES,
 ) -> LoadedImages:
     """Load a user's images with their test images.
 
@@ -108,6 +113,7 @@ def load_user_images(
       side: side of the squares in pixels; None is 32, or the IDX files' own.
       test_every: 2 or more, in the order of names, or that of the csv or npz.
       test_data: source of the test images in any of these forms, with the same class names.
+      fewest_classes: smallest number of classes.
 
     Raises:
       MissingDataError: a file or folder does not exist.
@@ -115,7 +121,8 @@ def load_user_images(
         image, contradictory or unusable labels, or too many images, or it is `test_data` too; the
         message names it.
     """
-    part = _read_source(source, side, MIN_IMAGES if test_data is None else 1)
+    fewest = MIN_IMAGES if test_data is None else 1
+    part = _read_source(source, side, fewest, fewest_classes)
     images, notes = part.images, list(part.notes)
     if test_data is not None:
         if Path(source).resolve() == test_data.resolve() and not len(images.test_labels):
@@ -123,7 +130,9 @@ def load_user_images(
                 f"{source} has the training images, and --test-data names the same. Leave out "
                 "--test-data: some of them then test, and do not train."
             )
-        images, tests = _add_tests(part.images, str(test_data), images.images.shape[1])
+        images, tests = _add_tests(
+            part.images, str(test_data), images.images.shape[1], fewest_classes
+        )
         notes += tests
         chosen_by = f" (all from {printable(test_data.name)})"
     elif len(images.test_labels):
@@ -132,7 +141,7 @@ def load_user_images(
         labels, chosen_by = images.train_labels, f" (every {_ordinal(test_every)} of a class)"
         test = every_nth(labels, test_every)
         images = split_off(images.name, images.images, labels, test, images.class_names)
-    _check_counts(source, images)
+    _check_counts(source, images, fewest_classes)
     trained = len(images.train_labels)
     repeated = int(repeated_samples(images.images[:trained], images.images[trained:]).sum())
     if repeated:
@@ -144,8 +153,8 @@ def load_user_images(
     return LoadedImages(images, "; ".join([note, *notes]))
 
 
-def _read_source(source: str, side: int | None, fewest: int) -> _Part:
-    """Read a source in any form; `fewest` is the smallest number of images of a class."""
+def _read_source(source: str, side: int | None, fewest: int, classes: int) -> _Part:
+    """Read a source in any form, of a smallest number of images of a class, and of classes."""
     path, pixels = Path(source), side or SIDE
     squares_of = f"the middle square of each at {pixels}×{pixels} pixels"
     if source.startswith(TFDS):
@@ -159,7 +168,7 @@ def _read_source(source: str, side: int | None, fewest: int) -> _Part:
     else:
         files = list_csv(path) if path.suffix.lower() == ".csv" else list_folder(path)
         squares = _decode(path, files, pixels)
-    class_names, number = class_numbers(path, squares.labels, fewest)
+    class_names, number = class_numbers(path, squares.labels, fewest, classes)
     name = printable(path.name or source)
     images = ImageSet(name, squares.images, number, number[:0], class_names)
     return _Part(images, squares_of, squares.notes)
@@ -170,9 +179,11 @@ def _whole_set(images: ImageSet, size: str) -> _Part:
     return _Part(images, size, ["grey, in one channel"] if gray else [])
 
 
-def _add_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list[str]]:
+def _add_tests(
+    images: ImageSet, source: str, side: int, classes: int
+) -> tuple[ImageSet, list[str]]:
     """Return a set with the test images of another source, and sentences for the note."""
-    part = _read_source(source, side, 1)
+    part = _read_source(source, side, 1, classes)
     other, trained = part.images, len(images.train_labels)
     if set(other.class_names) != set(images.class_names):
         wrong = sorted(set(other.class_names) ^ set(images.class_names))
@@ -197,13 +208,13 @@ def _add_tests(images: ImageSet, source: str, side: int) -> tuple[ImageSet, list
     return images._replace(images=np.concatenate(pair), test_labels=places[labels]), notes
 
 
-def _check_counts(source: str, images: ImageSet) -> None:
+def _check_counts(source: str, images: ImageSet, fewest: int) -> None:
     """Refuse a class that cannot be trained, validated and tested."""
     classes = len(images.class_names)
     train = np.bincount(images.train_labels, minlength=classes)
     test = np.bincount(images.test_labels, minlength=classes)
     few = np.flatnonzero((train < MIN_TRAINING) | (test < 1))
-    if classes < 2:
+    if classes < fewest:
         raise DataError(f"{source} holds one class. Give two or more.")
     if len(few):
         raise DataError(

@@ -18,6 +18,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.benchmarks.metric import Metric, Metrics
 from everlight_experiments.continual.benchmarks.run_data import (
+    AddedData,
     Normalization,
     PerRunData,
     RunData,
@@ -277,6 +278,8 @@ class Request(NamedTuple, Generic[C]):
     validation_seeds: int = 1
     runs: Path = Path("runs")
     """Folder of run folders; computed features are kept there."""
+    added: tuple[AddedData, ...] = ()
+    """Images of further tasks, in the order in which they came."""
 
     def refuse_more_seeds_than(self, available: int, what: str) -> None:
         """Refuse more seeds than a benchmark has without those for validation, its last ones.

@@ -1,6 +1,7 @@
 """Runs of a benchmark: which sequence each learns, its data, and what a finished one has."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
@@ -57,6 +58,15 @@ class RunData(NamedTuple):
 
     shared: Any
     per_run: PerRunData
+
+
+class AddedData(NamedTuple):
+    """Images that came after the training of a run, which its update learns as one more task."""
+
+    data: str
+    """Name or path, as in `--data` of `everlight run`."""
+    test_data: Path | None = None
+    test_every: int = 5
 
 
 @dataclass(frozen=True, eq=False)

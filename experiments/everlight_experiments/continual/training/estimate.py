@@ -9,6 +9,9 @@ from everlight_experiments.continual.training.queue import Job, check_jobs
 from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
 
+REPORT = 5.0
+"""Seconds that tables, figures and page of a report take, as measured on two cores."""
+
 
 def estimate_duration(
     folder: RunFolder, runners: Mapping[str, Runner], jobs: Sequence[Job]
@@ -39,7 +42,7 @@ def estimate_duration(
     if not runs:
         return
     passed = folder.seconds_since_opened()
-    total = passed + sum(seconds.values())
+    total = passed + sum(seconds.values()) + REPORT
     methods = [
         {"method": name, "runs": runs[name], "seconds": seconds[name]} for name in reversed(runs)
     ]
@@ -50,7 +53,7 @@ def estimate_duration(
     print(f"training will take: {by_method}")
     print(
         f"estimated total: {in_time(total)}, of which {in_time(passed)} have passed (data and "
-        "compilation); the report comes in addition",
+        f"compilation), and with {in_time(REPORT)} for the report",
         flush=True,
     )
 

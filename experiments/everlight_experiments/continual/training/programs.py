@@ -1,14 +1,12 @@
 """Programs of methods on a benchmark, which are built and costed without a run's folder."""
 
 import dataclasses
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 
-from everlight.base import Memory
 from everlight.continual import (
     Build,
-    Learner,
     Protocol,
     Run,
     RunCost,
@@ -34,16 +32,11 @@ Builds = dict[tuple[str, str, Method], Build]
 """Build functions by prefix and program of benchmarks, and method."""
 
 
-class SavedState(NamedTuple):
-    """Learner without optimizer state, and memory: a run keeps them after a task."""
-
-    learner: Learner
-    memory: Memory
-
-
-def saved_state(result: SequenceResult) -> SavedState:
-    """Return the learner and the memory that predict after a task."""
-    return SavedState(result.learner._replace(opt_state=()), result.memory)
+def saved_result(protocol: Protocol, result: SequenceResult) -> SequenceResult:
+    """Return a run's result after a task without an optimizer's state that no later task reads."""
+    if protocol.new_optimizer and protocol.boundaries:
+        return result._replace(learner=result.learner._replace(opt_state=()))
+    return result
 
 
 def build_with(benchmark: Benchmark, method: Method) -> Build:
@@ -115,9 +108,10 @@ class MethodPrograms:
             self.costs[method] = count_cost(self.run(method))
         return self.costs[method]
 
-    def saved_shapes(self, method: Method) -> SavedState:
+    def saved_shapes(self, method: Method) -> SequenceResult:
         """Return the shapes and dtypes of the arrays that a run keeps after a task."""
-        return saved_state(initial_state(self.run(method)).result)
+        run = self.run(method)
+        return saved_result(run.protocol, initial_state(run).result)
 
     def trace(self, method: Method) -> None:
         """Trace a whole run of a user's own strategy, so that its errors are known beforehand.

@@ -16,8 +16,8 @@ from jaxtyping import Bool, Int
 from everlight.continual import Protocol, SequenceResult, SequenceState
 from everlight.continual.engine.run_states import epochs_done, result_of_run
 from everlight.meshes import fetch
-from everlight_data.runs.events import PROGRESS, plain_event
-from everlight_experiments.run_folder.folder import PART, RunFolder
+from everlight_data.runs.events import PART, PROGRESS, plain_event
+from everlight_experiments.run_folder.folder import RunFolder
 
 WITHIN_TASK = 10.0
 """Seconds after which a task that has not ended has a line at the end of an epoch."""

@@ -5,6 +5,7 @@ Finished seeds are read from the run folder.
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -15,8 +16,10 @@ from jaxtyping import Float, Int
 
 from everlight.continual import (
     Choice,
+    Run,
     RunCost,
     SequenceResult,
+    SequenceState,
     TaskSequence,
     choose_hyperparameter,
     fixed_hyperparameter,
@@ -31,8 +34,9 @@ from everlight_data.images.inputs.as_inputs import naming_files
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
+from everlight_experiments.continual.training.continuation import CONTINUES, Continuation
 from everlight_experiments.continual.training.outcome import Outcome, compute_metrics
-from everlight_experiments.continual.training.programs import MethodPrograms, saved_state
+from everlight_experiments.continual.training.programs import MethodPrograms, saved_result
 from everlight_experiments.continual.training.runs import (
     DIVERGED_AT,
     RunScore,
@@ -83,6 +87,7 @@ class Runner:
     seed: int
     validation_seeds: int = 1
     keep_nets: bool = False
+    continuation: Continuation | None = None
 
     @property
     def benchmark(self) -> Benchmark:
@@ -238,9 +243,12 @@ class Runner:
         selects = seq_id.use == "validation"
         purpose = f"selecting {run_id.hyperparameter:g}" if selects else f"seed {seq_id.seed}"
         sequence = benchmark.data.sequence(method, seq_id)
+        fingerprint = benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter)
+        if self.continuation is not None:
+            fingerprint[CONTINUES] = self.continuation.fingerprint(method, seq_id.seed)
         return TrainingRun(
             name=run_id.name,
-            fingerprint=benchmark.run_fingerprint(method, seq_id, run_id.hyperparameter),
+            fingerprint=fingerprint,
             sequence=sequence,
             key=seq_id.key,
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
@@ -260,7 +268,8 @@ class Runner:
             seed = run.fingerprint["order"]
             path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, seed)
             nets = Checkpoints(path, keep=self.programs.tasks)
-            nets.renew(task, saved_state(result), run.fingerprint)
+            saved = saved_result(self.programs.protocol(method), result)
+            nets.renew(task, saved, run.fingerprint)
 
         with self._naming_files():
             results = train_runs(
@@ -296,7 +305,15 @@ class Runner:
             trained = TrainedRun(arrays, run.sequence, sequence_ids[run.name], tasks)
             return np.asarray(benchmark.setting.metrics.score.compute(trained))
 
-        return SharedTraining(
+        def start(run: TrainingRun) -> SequenceState:
+            result = self.continuation.result(method, sequence_ids[run.name].seed)
+            data = benchmark.run_data(
+                method, run.sequence, run.run_data.hyperparameter, sequence_ids[run.name].seed
+            )
+            longer = Run(training.build, training.protocol, data, run.sequence, run.key)
+            return self.continuation.state(longer, result)
+
+        training = SharedTraining(
             build=self.programs.build(method),
             protocol=self.programs.protocol(method),
             shared=benchmark.data.shared(method),
@@ -304,6 +321,7 @@ class Runner:
             join=RunData,
             score=RunScore(benchmark.score, score),
         )
+        return training if self.continuation is None else training._replace(start=start)
 
     def _naming_files(self) -> AbstractContextManager:
         store = self.benchmark.data.store
@@ -333,6 +351,7 @@ class Runner:
 
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""
+        began = time.monotonic()
         one_by_one, announce = self.benchmark.training.one_by_one, self._announce
         size = group_size(len(stage.run_ids), announce, one_by_one)
         group = [self._run(method, run_id) for run_id in stage.run_ids[:size]]
@@ -341,8 +360,10 @@ class Runner:
         with self._naming_files():
             runs = self._training(method, {}).runs_of(group)
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
+            prepared = time.monotonic() - began
             trial = try_runs(runs, mesh, limit, announce)
-        return trial._replace(seconds=trial.seconds * math.ceil(len(stage.run_ids) / size))
+        seconds = prepared + trial.seconds * math.ceil(len(stage.run_ids) / size)
+        return trial._replace(seconds=seconds)
 
     def _task_count(self, sequence: TaskSequence) -> int:
         """Return the number of tasks that a sequence's scores cover.

@@ -43,9 +43,10 @@ from everlight.trees import stacked
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
+from everlight_data.runs.events import PART
 from everlight_data.runs.processes import is_first
 from everlight_experiments.continual.training.progress_lines import GroupLines, LinesOfRun
-from everlight_experiments.run_folder.folder import PART, RunFolder
+from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
 from everlight_experiments.run_folder.memory import refuse_large
 
@@ -93,6 +94,8 @@ class SharedTraining(NamedTuple):
     since programs are compiled once for both."""
     score: RunScore | None = None
     """Score of finished tasks, for lines of metrics.jsonl."""
+    start: Callable[[TrainingRun], SequenceState] | None = None
+    """State from which a run starts, the same position for all; None starts before any task."""
 
     def lines_of(self, run: TrainingRun) -> LinesOfRun:
         """Return what the lines of a run name and compute."""
@@ -101,6 +104,15 @@ class SharedTraining(NamedTuple):
             return LinesOfRun(*names)
         name, compute = self.score
         return LinesOfRun(*names, name, lambda result: compute(run, _arrays_of(self, result)))
+
+    def first_state(self, group: Sequence[TrainingRun]) -> Resumed:
+        """Return the state of a group without checkpoints, and its number of finished epochs."""
+        if self.start is None:
+            return Resumed(0, None)
+        states = [self.start(run) for run in group]
+        result, best = stacked([(state.result, state.best) for state in states])
+        state = states[0]._replace(result=result, best=best)
+        return Resumed(epochs_done(self.protocol, state), state)
 
     def runs_of(self, group: Sequence[TrainingRun]) -> Runs:
         """Return runs as the engine trains them together."""
@@ -168,7 +180,7 @@ def train_runs(
         runs_lines = [training.lines_of(run) for run in group]
         lines = GroupLines(folder, runs_lines, training.protocol, tasks, mesh)
         state = _train_group(
-            Checkpoints(checkpoints), group, batch, mesh, after_task, announce, tasks, lines
+            Checkpoints(checkpoints), group, training, mesh, after_task, announce, tasks, lines
         )
         divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
@@ -262,7 +274,7 @@ def _remove_stale_checkpoints(folder: RunFolder, runs: Sequence[TrainingRun]) ->
 def _train_group(
     checkpoints: Checkpoints,
     group: Sequence[TrainingRun],
-    runs: Runs,
+    training: SharedTraining,
     mesh: Mesh,
     after_task: AfterTask | None,
     announce: Announce | None,
@@ -270,7 +282,8 @@ def _train_group(
     lines: GroupLines,
 ) -> SequenceState:
     """Return the state after so many tasks, or where all of them have diverged."""
-    protocol = runs.protocol
+    padded = _padded_group(group, mesh)
+    runs, protocol = training.runs_of(padded), training.protocol
     fingerprint = {
         "runs": [{PART: run.name, **run.fingerprint} for run in group],
         "protocol": dataclasses.asdict(protocol),
@@ -282,7 +295,7 @@ def _train_group(
     def shapes() -> SequenceState:
         return shapes_on_mesh(initial_runs_state(runs), mesh)
 
-    done, state = checkpoints.resume(fingerprint, shapes) or Resumed(0, None)
+    done, state = checkpoints.resume(fingerprint, shapes) or training.first_state(padded)
     driven = drive_runs(runs, 1, mesh, state, announce)
 
     def save() -> None:

@@ -1,0 +1,72 @@
+"""One more task at the end of a sequence, such as data that came after its training."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool
+
+from everlight.base import Samples, TaskSequence
+from everlight.checks import checked
+from everlight.errors import ArgumentError
+from everlight.scenarios.shapes import pad_samples
+
+
+@checked
+def append_task(sequence: TaskSequence, task: TaskSequence) -> TaskSequence:
+    """Return a sequence with the only task of another one after its own tasks.
+
+    The task introduces those of its classes that no earlier task introduces. Classes keep their
+    numbers.
+
+    Args:
+      sequence: sequence of t tasks and c classes, with one test set per task.
+      task: sequence of one task (`experience_sequence`) with c classes or more, the first c of
+        which are those of `sequence`. Its indices count in the same data set.
+
+    Raises:
+      ValueError: `task` has several tasks or fewer classes; or the sequence has fewer test sets
+        than tasks, or samples of several labels.
+    """
+    tasks, classes = sequence.tasks.classes.shape
+    added, total = task.tasks.classes.shape
+    _check(sequence, tasks, classes, added, total)
+    known = jnp.pad(sequence.tasks.classes, [(0, 0), (0, total - classes)])
+    introduced = task.tasks.classes & ~known.any(axis=0)
+    combined = sequence.tasks._replace(
+        train=_stack(sequence.tasks.train, task.tasks.train),
+        valid=_stack(sequence.tasks.valid, task.tasks.valid),
+        classes=jnp.concatenate([known, introduced]),
+        id=jnp.arange(tasks + 1),
+    )
+    test = Samples(*map(jnp.concatenate, zip(sequence.test, task.test, strict=True)))
+    later = jnp.full(total - classes, tasks, sequence.class_task.dtype)
+    test_classes = None
+    if sequence.test_classes is not None and task.test_classes is not None:
+        padded = jnp.pad(sequence.test_classes, [(0, 0), (0, total - classes)])
+        test_classes = jnp.concatenate([padded, task.test_classes])
+    return TaskSequence(
+        combined,
+        test,
+        _block_diagonal(sequence.test_member, task.test_member),
+        jnp.concatenate([sequence.class_task, later]),
+        test_classes,
+    )
+
+
+def _check(sequence: TaskSequence, tasks: int, classes: int, added: int, total: int) -> None:
+    if added != 1:
+        raise ArgumentError(f"task has {added} tasks; give a sequence of one")
+    if total < classes:
+        raise ArgumentError(f"task has {total} classes, sequence {classes}; give as many or more")
+    tests = sequence.test_member.shape[0]
+    if tests != tasks:
+        raise ArgumentError(f"sequence has {tasks} tasks and {tests} test sets; give one per task")
+
+
+def _stack(samples: Samples, more: Samples) -> Samples:
+    length = max(samples.mask.shape[1], more.mask.shape[1])
+    pairs = zip(pad_samples(samples, length, 1), pad_samples(more, length, 1), strict=True)
+    return Samples(*map(jnp.concatenate, pairs))
+
+
+def _block_diagonal(first: Bool[Array, "t m"], last: Bool[Array, "_ k"]) -> Bool[Array, "_ mk"]:
+    upper = jnp.pad(first, [(0, 0), (0, last.shape[1])])
+    return jnp.concatenate([upper, jnp.pad(last, [(0, 0), (first.shape[1], 0)])])
