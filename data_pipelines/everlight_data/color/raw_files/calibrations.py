@@ -37,15 +37,20 @@ class DngCalibration(NamedTuple):
     """Calibration of a DNG or of a camera profile."""
 
     calibration: CameraCalibration
-    """Matrices from XYZ to camera colours, by temperature.
+    """Matrices from XYZ under the illuminant to camera colours, by temperature.
 
     ColorMatrix1 and 2 with AnalogBalance, and with CameraCalibration1 and 2 where the profile's
     signature is theirs.
     """
-    forward: Float[np.ndarray, "2 3 3"] | None
+    forward: Float[np.ndarray, "2 3 3"] | None = None
     """Matrices from the reference camera's white-balanced colours to XYZ under D50.
 
-    ForwardMatrix1 and 2 in the same order; None where the file has none.
+    ForwardMatrix1 and 2 in the same order; None where the file has none, or one without an inverse.
+    """
+    individual: Float[np.ndarray, "2 3 3"] | None = None
+    """Matrices from the reference camera's colours to those of this camera, in the same order.
+
+    AnalogBalance with CameraCalibration1 and 2, for colours by the forward matrices; None without.
     """
 
 
@@ -116,14 +121,15 @@ def read_dng_calibration(path: Path) -> DngCalibration:
             if not colors.matrices:
                 raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
             kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
-    has_forward = all(matrix is not None for matrix in colors.forward)
-    if kelvin is None:
-        forward = np.stack([colors.forward[0]] * 2) if has_forward else None
-        return DngCalibration(single_matrix(colors.matrices[0]), forward)
-    order = np.argsort(kelvin)
-    matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
-    calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
-    return DngCalibration(calibration, np.stack(colors.forward)[order] if has_forward else None)
+    order = [0, 0] if kelvin is None else np.argsort(kelvin)
+    calibration = single_matrix(colors.matrices[0])
+    if kelvin is not None:
+        matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
+        calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
+    if any(matrix is None for matrix in colors.forward):
+        return DngCalibration(calibration)
+    forward, individual = np.stack(colors.forward)[order], np.stack(colors.individual)[order]
+    return DngCalibration(calibration, forward, individual)
 
 
 def read_calibrations(
@@ -204,7 +210,7 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
                 "DNG by the camera as --matrices"
             )
         matrix = find_matrix(read_camera_matrices(matrices), photo.camera)
-        colors = DngCalibration(single_matrix(matrix), None)
+        colors = DngCalibration(single_matrix(matrix))
     elif matrices is not None:
         colors = read_dng_calibration(matrices)
     elif states_color_matrix(photo.path):
@@ -215,7 +221,7 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
             "that lists it, as --matrices"
         )
     else:
-        colors = DngCalibration(single_matrix(photo.xyz_to_camera), None)
+        colors = DngCalibration(single_matrix(photo.xyz_to_camera))
     _refuse_dark(colors.calibration, str(matrices or photo.path))
     return colors
 

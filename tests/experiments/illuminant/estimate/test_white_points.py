@@ -24,6 +24,9 @@ FORWARD = [
     np.array([[0.60, 0.30, 0.0642], [0.25, 0.85, -0.10], [0.02, -0.10, 0.9049]]),
     np.array([[0.72, 0.20, 0.0442], [0.29, 0.80, -0.09], [0.03, -0.15, 0.9449]]),
 ]
+INDIVIDUAL = np.array([[1.04, 0.08, -0.05], [-0.06, 0.97, 0.04], [0.03, -0.09, 1.05]])
+BALANCE = np.array([0.9375, 1, 0.875])
+D50, D65 = (0.3457, 0.3585), (0.3127, 0.3290)
 KELVIN = 4_000
 XY = np.array(colour.temperature.CCT_to_xy_Kang2002(KELVIN))
 SHARE = (1 / KELVIN - 1 / 2856) / (1 / 6504 - 1 / 2856)
@@ -36,16 +39,18 @@ def matrix_tags(forward=()):
     return [*tags, (50778, dng.SHORT, 1, 17), (50779, dng.SHORT, 1, 21)]
 
 
-def colored_scene():
+def colored_scene(neutral=NEUTRAL):
     """Return tiles whose mean, Gray World's estimate, is neutral."""
     rng = np.random.default_rng(3)
     tiles = rng.uniform(0.1, 0.4, (5, 7, 3))
     tiles *= 0.25 / tiles.mean(axis=(0, 1))
-    return tiles.repeat(24, axis=0).repeat(24, axis=1) * NEUTRAL / NEUTRAL.max()
+    return tiles.repeat(24, axis=0).repeat(24, axis=1) * neutral / neutral.max()
 
 
-def write_photo(folder, tags, name="photo.dng"):
-    return write_dng(folder / name, colored_scene(), 512, 16383, model="Made Up", extra_tags=tags)
+def write_photo(folder, tags, name="photo.dng", neutral=NEUTRAL):
+    return write_dng(
+        folder / name, colored_scene(neutral), 512, 16383, model="Made Up", extra_tags=tags
+    )
 
 
 def run(folder, *photos, **options):
@@ -66,23 +71,38 @@ def test_the_temperature_is_printed_and_in_the_table(tmp_path, capsys):
     assert abs(float(row["tint"])) < 2
 
 
+def adaptation(source, target):
+    """Return Bradford's adaptation of XYZ between two chromaticities by colour-science."""
+    whites = [colour.xy_to_XYZ(xy) for xy in (source, target)]
+    return colour.adaptation.matrix_chromatic_adaptation_VonKries(*whites, "Bradford")
+
+
 @pytest.mark.parametrize("with_forward", [False, True])
-def test_colors_are_those_of_the_interpolated_matrices(tmp_path, with_forward):
-    """Colours follow the DNG specification's equations in float64."""
-    photo = write_photo(tmp_path, matrix_tags(FORWARD if with_forward else ()))
+@pytest.mark.parametrize("individual", [np.eye(3), INDIVIDUAL], ids=["equal", "individual"])
+def test_colors_are_those_of_the_specifications_equations(tmp_path, with_forward, individual):
+    """The DNG specification's CameraToXYZ_D50 in float64, then Bradford's adaptation to sRGB.
+
+    Without forward matrices it is CA · (AB · CC · CM)^-1, with them FM · D · (AB · CC)^-1.
+    """
+    calibration = np.diag(BALANCE) @ individual
+    codes = {50723: individual, 50724: individual}
+    tags = [(code, dng.SIGNED_RATIONAL, 9, dng.rationals(cc)) for code, cc in codes.items()]
+    tags += [(50727, dng.RATIONAL, 3, dng.rationals(BALANCE))]
+    tags += matrix_tags(FORWARD if with_forward else ())
+    photo = write_photo(tmp_path, tags, neutral=calibration @ NEUTRAL)
     (result,) = run(tmp_path, photo, formats=("tiff", "dng"))
     linear = tifffile.imread(tmp_path / "out" / "photo.tiff") / 65535
     illuminant = np.asarray(result.estimate.illuminant, float)
     balanced = read_raw(photo).image * (illuminant.max() / illuminant)
-    to_srgb = np.linalg.inv(colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ)
     if with_forward:
+        reference = np.linalg.solve(calibration, illuminant)
         forward = (1 - SHARE) * FORWARD[0] + SHARE * FORWARD[1]
-        whites = [colour.xy_to_XYZ(xy) for xy in ((0.3457, 0.3585), (0.3127, 0.3290))]
-        adapted = colour.adaptation.matrix_chromatic_adaptation_VonKries(*whites, "Bradford")
-        matrix = to_srgb @ adapted @ forward
+        to_d50 = forward @ np.diag(1 / reference) @ np.linalg.inv(calibration)
     else:
-        to_camera = ((1 - SHARE) * WARM + SHARE * DAY) @ np.linalg.inv(to_srgb)
-        matrix = np.linalg.inv(to_camera / to_camera.sum(axis=1, keepdims=True))
+        to_camera = calibration @ ((1 - SHARE) * WARM + SHARE * DAY)
+        to_d50 = adaptation(XY, D50) @ np.linalg.inv(to_camera)
+    to_srgb = np.linalg.inv(colour.RGB_COLOURSPACES["sRGB"].matrix_RGB_to_XYZ)
+    matrix = to_srgb @ adaptation(D50, D65) @ to_d50 @ np.diag(illuminant)
     matrix /= matrix.sum(axis=1, keepdims=True)
     expected = np.clip(np.clip(balanced, 0, 1) @ matrix.T, 0, 1)
     np.testing.assert_allclose(linear, expected, atol=3e-3)
@@ -93,6 +113,16 @@ def test_colors_are_those_of_the_interpolated_matrices(tmp_path, with_forward):
         for name in ("ColorMatrix1", "ColorMatrix2", "CalibrationIlluminant2"):
             assert name in tags
         assert ("ForwardMatrix2" in tags) == with_forward
+
+
+@pytest.mark.parametrize("forward", [np.zeros((3, 3)), np.ones((3, 3)), 30 * np.eye(3)])
+def test_a_forward_matrix_without_inverse_is_left_out(tmp_path, forward):
+    pictures = []
+    for name, matrices in (("with", [FORWARD[0], forward]), ("without", ())):
+        write_photo(tmp_path, matrix_tags(matrices), f"{name}.dng")
+        run(tmp_path, tmp_path / f"{name}.dng", formats=("tiff",))
+        pictures.append(tifffile.imread(tmp_path / "out" / f"{name}.tiff"))
+    np.testing.assert_array_equal(*pictures)
 
 
 def test_a_given_profile_replaces_the_files_matrices(tmp_path):
