@@ -1,5 +1,6 @@
 """Calibrations of cameras: from a DNG, a camera profile, any photo, or the list of matrices."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from everlight_data.color.raw_files.dng_colors import (
     two_temperatures,
 )
 from everlight_data.color.raw_files.dng_tags import is_profile, is_tiff, raw_directories
-from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
+from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name, camera_names
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import check_readable, refusing
 
@@ -201,7 +202,8 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
 
     Raises:
       MissingDataError: the file of matrices does not exist.
-      DataError: there are no matrices of the camera, or they are damaged.
+      DataError: there are no matrices of the camera, the file names another camera, or it is
+        damaged.
     """
     if matrices is not None and matrices.suffix.lower() == ".xml":
         if photo.camera is None:
@@ -213,6 +215,7 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
         colors = DngCalibration(single_matrix(matrix))
     elif matrices is not None:
         colors = read_dng_calibration(matrices)
+        _refuse_other_camera(photo, matrices)
     elif states_color_matrix(photo.path):
         colors = read_dng_calibration(photo.path)
     elif photo.xyz_to_camera is None:
@@ -224,6 +227,21 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
         colors = DngCalibration(single_matrix(photo.xyz_to_camera))
     _refuse_dark(colors.calibration, str(matrices or photo.path))
     return colors
+
+
+def _refuse_other_camera(photo: RawImage, matrices: Path) -> None:
+    """Refuse a DNG or profile that names another camera than the photo; one may name none."""
+    stated = camera_names(matrices)
+    if not photo.camera or not stated:
+        return
+    names = list(itertools.product({photo.camera, *camera_names(photo.path)}, stated))
+    if any(is_same_camera(*pair) for pair in names) or any(is_alias(*pair) for pair in names):
+        return
+    raise DataError(
+        f"{photo.path} was taken by {photo.camera}, and {matrices} is of {stated[0]}; give "
+        "--matrices of the photo's camera. If both names are of one camera, they count as such "
+        "where camera_matrices/cameras.xml below EVERLIGHT_DATA lists them"
+    )
 
 
 def _refuse_dark(calibration: CameraCalibration, source: str) -> None:

@@ -72,7 +72,7 @@ class EstimateOptions:
     cameras reads other photos by the camera too: give a folder of at least four."""
     matrices: Path | None = None
     """Calibration of the camera that took the photos: a DNG by that camera, its profile (.dcp), or
-    the cameras.xml of rawspeed or darktable. It gives the temperature and the colours of corrected
+    the cameras.xml of rawspeed or darktable; one of another camera is refused. It gives the temperature and the colours of corrected
     files, and a CCMNet trained on several cameras reads it. Without it each raw file's own matrices
     are taken; PNG and TIFF have none."""
     tuning: Path | None = None

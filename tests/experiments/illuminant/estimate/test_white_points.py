@@ -10,9 +10,10 @@ import pytest
 import tifffile
 from PIL import Image
 
+from everlight_data.color.photographs.camera_names import is_same_camera
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.camera_profile import Calibrated, new_profile, write_profile
-from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.color.raw_files.raw import camera_names, read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
@@ -132,6 +133,60 @@ def test_a_given_profile_replaces_the_files_matrices(tmp_path):
     run(tmp_path, write_photo(tmp_path, ()), matrices=profile)
     (row,) = table_of(tmp_path)
     assert abs(int(row["temperature, K"]) - KELVIN) < 15
+
+
+def test_matrices_of_another_camera_are_refused(tmp_path):
+    photo = write_photo(tmp_path, ())
+    profile = tmp_path / "other.dcp"
+    write_profile(profile, new_profile("Own Other", "mine", [Calibrated(17, WARM, FORWARD[0])]))
+    other = write_dng(tmp_path / "other.dng", colored_scene(), 512, 16383, DAY, model="Third")
+    for path, name in ((profile, "Own Other"), (other, "Third")):
+        message = rf"photo\.dng was taken by Made Up, and .*other\.\w+ is of {name}; give"
+        with pytest.raises(DataError, match=message):
+            run(tmp_path, photo, matrices=path)
+
+
+def test_matrices_serve_an_alias_and_a_photo_without_a_name(tmp_path, monkeypatch):
+    """The list cameras.xml names both, as it does Canon EOS 600D and EOS REBEL T3i."""
+    folder = tmp_path / "data" / "camera_matrices"
+    folder.mkdir(parents=True)
+    (folder / "cameras.xml").write_text(
+        '<Cameras><Camera make="Made" model="Up"><Aliases><Alias>Other</Alias></Aliases>'
+        '<ColorMatrices><ColorMatrix planes="3">'
+        + "".join(
+            f'<ColorMatrixRow plane="{place}">{" ".join(map(str, row))}</ColorMatrixRow>'
+            for place, row in enumerate(np.int64(1e4 * DAY))
+        )
+        + "</ColorMatrix></ColorMatrices></Camera></Cameras>"
+    )
+    profile = tmp_path / "camera.dcp"
+    write_profile(profile, new_profile("Made Other", "mine", [Calibrated(17, WARM, FORWARD[0])]))
+    photo = write_photo(tmp_path, ())
+    pixels = np.uint16(65535 * np.clip(colored_scene(), 0, 1))
+    tifffile.imwrite(tmp_path / "picture.tiff", pixels, photometric="rgb")
+    run(tmp_path, tmp_path / "picture.tiff", matrices=profile)
+    with pytest.raises(DataError, match="is of Made Other"):
+        run(tmp_path, photo, matrices=profile)
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / "data"))
+    run(tmp_path, photo, matrices=profile)
+    assert table_of(tmp_path)[0]["temperature, K"]
+
+
+@pytest.mark.parametrize(
+    ("make", "model", "name"),
+    [
+        ("OLYMPUS IMAGING CORP.", "E-PL6", "Olympus E-PL6"),
+        ("NIKON CORPORATION", "NIKON D5200", "Nikon D5200"),
+        ("RICOH IMAGING COMPANY, LTD.", "PENTAX K-1", "Pentax K-1"),
+        ("SONY", "SLT-A57", "Sony SLT-A57"),
+    ],
+)
+def test_adobes_names_are_those_of_the_maker(tmp_path, make, model, name):
+    """Left: Exif as the cameras write it. Right: UniqueCameraModel of Adobe's DNG Converter."""
+    path = tmp_path / "photo.tiff"
+    tags = [(271, "s", 0, make, True), (272, "s", 0, model, True)]
+    tifffile.imwrite(path, np.zeros((8, 8), np.uint16), extratags=tags)
+    assert any(is_same_camera(stated, name) for stated in camera_names(path))
 
 
 def test_without_matrices_there_is_no_temperature(tmp_path, capsys):
