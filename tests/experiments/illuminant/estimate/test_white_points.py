@@ -224,6 +224,30 @@ def test_an_existing_sidecar_is_named_before_anything_is_written(tmp_path):
     assert (tmp_path / "sidecars" / "photo.dng.xmp").is_file()
 
 
+@pytest.mark.parametrize("names", ["a", "ab"])
+def test_an_estimate_without_a_sidecar_is_complete(tmp_path, capsys, names):
+    """Without matrices adobe has no temperature; the row, picture and other sidecar are written."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for name in names:
+        write_photo(folder, (), f"{name}.dng")
+    results = run(tmp_path, folder, sidecars=("rawtherapee", "adobe"), formats=("png",))
+    printed, rows = capsys.readouterr().err, table_of(tmp_path)
+    assert len(results) == len(rows) == len(names)
+    assert "NO ESTIMATE" not in printed
+    assert printed.count("no sidecar for adobe: it needs") == len(names)
+    assert all("no sidecar for adobe" in row["warnings"] for row in rows)
+    assert (tmp_path / "out" / "a.png").is_file()
+    assert not (folder / "a.xmp").exists()
+
+
+def test_the_same_command_can_be_repeated(tmp_path):
+    photo = write_photo(tmp_path, matrix_tags())
+    for _ in range(2):
+        run(tmp_path, photo, sidecars=("rawtherapee", "darktable"))
+    assert len(table_of(tmp_path)) == 1
+
+
 def test_two_files_that_darktable_would_read_are_refused():
     with pytest.raises(DataError, match="darktable would read Adobe's file too"):
         EstimateOptions((Path("a.dng"),), Path("GW"), sidecars=("adobe", "darktable"))
