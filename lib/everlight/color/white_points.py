@@ -188,7 +188,7 @@ def white_preserving_transform(
     parts of the colours that are perpendicular to white.
 
     Args:
-      source: colours as rows, `[n, 3]`, n >= 3, not all in one plane.
+      source: colours as rows, `[n, 3]`, n >= 2, not all in one plane with white.
       target: the same surfaces' colours in the other space.
       source_white: white in the source's space.
       target_white: white in the target's space.

@@ -94,7 +94,7 @@ def _rendering_matrix(
     where D divides by the reference camera's neutral, (AB · CC)^-1 · neutral.
     """
 
-    def between(matrices: Float[Array, "2 3 3"]) -> Float[Array, "3 3"]:
+    def interpolate(matrices: Float[Array, "2 3 3"]) -> Float[Array, "3 3"]:
         ends = CameraCalibration(
             jnp.asarray(matrices, jnp.float32), colors.calibration.temperatures
         )
@@ -103,12 +103,12 @@ def _rendering_matrix(
     if colors.forward is None:
         d65 = jnp.asarray(D65_CHROMATICITY, jnp.float32)
         adaptation = bradford_adaptation(d65, white.chromaticity)
-        return matrix_product(between(colors.calibration.matrices), adaptation)
-    to_reference = inverse_transform(between(colors.individual))
+        return matrix_product(interpolate(colors.calibration.matrices), adaptation)
+    to_reference = inverse_transform(interpolate(colors.individual))
     reference = matrix_product(to_reference, neutral)
     # The columns are colours divided by the camera's neutral.
     balanced = neutral * to_reference / reference[:, None]
-    return forward_camera_matrix(matrix_product(between(colors.forward), balanced))
+    return forward_camera_matrix(matrix_product(interpolate(colors.forward), balanced))
 
 
 def describe_white(white: PhotoWhite) -> str:

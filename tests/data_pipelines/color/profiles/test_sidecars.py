@@ -134,7 +134,7 @@ def test_the_same_sidecars_are_neither_written_again_nor_refused(photo):
         check_sidecar(sidecar_path(photo.path, kind, None), kind)
 
 
-def test_a_users_sidecar_is_told_from_an_own_one(photo, tmp_path):
+def test_an_edited_sidecar_is_refused(photo, tmp_path):
     """Lightroom adds attributes, and RawTherapee keys, to the files that it read."""
     write_sidecars(photo, ILLUMINANT, WHITE, KINDS, None)
     edits = {

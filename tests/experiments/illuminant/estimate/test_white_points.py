@@ -12,7 +12,11 @@ from PIL import Image
 
 from everlight_data.color.photographs.camera_names import is_same_camera
 from everlight_data.color.raw_files import dng
-from everlight_data.color.raw_files.camera_profile import Calibrated, new_profile, write_profile
+from everlight_data.color.raw_files.camera_profile import (
+    IlluminantMatrices,
+    new_profile,
+    write_profile,
+)
 from everlight_data.color.raw_files.raw import camera_names, read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate
@@ -128,8 +132,8 @@ def test_a_forward_matrix_without_inverse_is_left_out(tmp_path, forward):
 
 def test_a_given_profile_replaces_the_files_matrices(tmp_path):
     profile = tmp_path / "camera.dcp"
-    calibrated = [Calibrated(17, WARM, FORWARD[0]), Calibrated(21, DAY, FORWARD[1])]
-    write_profile(profile, new_profile("Made Up", "everlight", calibrated))
+    matrices = [IlluminantMatrices(17, WARM, FORWARD[0]), IlluminantMatrices(21, DAY, FORWARD[1])]
+    write_profile(profile, new_profile("Made Up", "everlight", matrices))
     run(tmp_path, write_photo(tmp_path, ()), matrices=profile)
     (row,) = table_of(tmp_path)
     assert abs(int(row["temperature, K"]) - KELVIN) < 15
@@ -138,7 +142,9 @@ def test_a_given_profile_replaces_the_files_matrices(tmp_path):
 def test_matrices_of_another_camera_are_refused(tmp_path):
     photo = write_photo(tmp_path, ())
     profile = tmp_path / "other.dcp"
-    write_profile(profile, new_profile("Own Other", "mine", [Calibrated(17, WARM, FORWARD[0])]))
+    write_profile(
+        profile, new_profile("Own Other", "mine", [IlluminantMatrices(17, WARM, FORWARD[0])])
+    )
     other = write_dng(tmp_path / "other.dng", colored_scene(), 512, 16383, DAY, model="Third")
     for path, name in ((profile, "Own Other"), (other, "Third")):
         message = rf"photo\.dng was taken by Made Up, and .*other\.\w+ is of {name}; give"
@@ -160,7 +166,9 @@ def test_matrices_serve_an_alias_and_a_photo_without_a_name(tmp_path, monkeypatc
         + "</ColorMatrix></ColorMatrices></Camera></Cameras>"
     )
     profile = tmp_path / "camera.dcp"
-    write_profile(profile, new_profile("Made Other", "mine", [Calibrated(17, WARM, FORWARD[0])]))
+    write_profile(
+        profile, new_profile("Made Other", "mine", [IlluminantMatrices(17, WARM, FORWARD[0])])
+    )
     photo = write_photo(tmp_path, ())
     pixels = np.uint16(65535 * np.clip(colored_scene(), 0, 1))
     tifffile.imwrite(tmp_path / "picture.tiff", pixels, photometric="rgb")
