@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 NEWEST := build/newest
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: demo check test test-medium test-slow test-all test-newest test-gpu lint docs bench lock clean
+.PHONY: demo check test test-medium test-contracts test-slow test-all test-newest test-gpu lint docs bench lock clean
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -61,8 +61,10 @@ check: lint              ## lint and the quick tests, for every edit
 # tests of a strategy are in one part.
 PART := 1/1
 
-test-slow: $(VENV)/ready ## the slow tests alone; PART=3/16 is the third of sixteen parts
+test-contracts: $(VENV)/ready ## the slow contracts alone: an hour of one core; PART=3/16 is the third of sixteen parts
 	$(TEST) -m slow --part $(PART) tests/contracts
+
+test-slow: test-contracts ## the slow tests alone; PART=3/16 is the third of sixteen parts
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow --part $(PART) $(HOOK) --ignore=tests/contracts tests
 
 test-all: test test-medium test-slow ## everything

@@ -10,7 +10,7 @@ features of the task's samples x_i before it and after it:
     prediction     argmin over c of ‖φ(x) − μ_c‖
 
 The sum of L runs over a step's samples. λ = 1 is the paper's E-LwF and λ = 0 its E-FT. The drift is
-small where λ is great or learning rates are small: with 1e-6 the authors train a network whose
+small where λ is great or learning rates are small: with 1e-6 the authors train a ResNet-32 whose
 first task was learned before. While a task is learned, the head predicts.
 
 Equal to the official code (yulu0724/SDC-IL, `test.py`, `train.py` with LwF) at the drift of given
@@ -20,7 +20,10 @@ penalty; differs in:
 
 - L_task is the objective's loss, by the head. In the official code it is a triplet loss of the
   features, whose batches hold eight samples of each of their classes.
-- The network of later tasks is in training mode, in the official code in evaluation mode.
+- φ are the features below the head. In the official code they are the outputs, of length 1, of a
+  linear layer with 512 units that it adds, so that σ has another meaning.
+- The network of later tasks is in training mode, in the official code in evaluation mode on
+  CIFAR-100 and ImageNet-Subset.
 - Features of prototypes and drift are those of the samples as they are. In the official code they
   are of augmented samples, drawn independently before and after the task.
 - Prototypes far from all samples move by the drift of the nearest one. In the official code their
@@ -78,7 +81,7 @@ def drift_compensation(
         width, dtype = feature_width(setup, learner)
         prototypes = jnp.zeros((learner.seen.shape[0], width), dtype)
         known = jnp.zeros_like(learner.seen)
-        return DriftMemory(prototypes, known, no_teacher(learner), jnp.array(False))
+        return DriftMemory(prototypes, known, no_teacher(learner), jnp.array(True))
 
     def begin_task(
         memory: DriftMemory, learner: Learner, task: Task, key: PRNGKeyArray

@@ -14,7 +14,7 @@ the earlier K_s, a new K_t and the earlier bias. After every task but the first 
 corrected (`classifier`):
 
 - "finetuned", as in the authors' code: it is drawn again and trained on the exemplars, equally many
-  of each class, by CE(y, π(z / δ)) with δ = 5, for 30 epochs.
+  of each class, by CE(y, π(z / δ)) with δ = 5, for 30 epochs (on CIFAR-100).
 - "aligned": K of new classes is scaled to the mean length of earlier ones, as in PyCIL (`wa`).
 - "plain": it stays.
 
@@ -28,14 +28,19 @@ paper describes, is in neither the authors' nor PyCIL's code nor here.
 Equal to PyCIL (`models/der.py`, `utils/inc_net.py`) at the gradient of a step and the aligned head,
 and to the official code (Rhyssiyan/DER-ClassIL.pytorch, `incmodel.py`, `network.py`, `utils.py`) at
 the gradient of a step and at finetuning from a given head. Functions of both, run on the same
-tensors in float32, differ by 4e-7 at most, relative to the largest value. Differs in:
+tensors in float32, differ by 1e-6 at most, relative to the largest value. Differs in:
 
 - The head keeps K_s of earlier extractors, as in the paper and PyCIL. The official code draws the
-  whole head when a task begins and again after ten epochs of warm-up, and has no bias.
+  whole head when a task begins and, with the auxiliary head, again after ten epochs of warm-up, and
+  has no bias.
+- K_t is drawn as the first head is. In both codes its variance is that of a head of all t f
+  features, t times less.
 - Finetuning passes exemplars as they are, after the task's ones have been herded. In the official
   code they are augmented, and of the task's samples as many are taken as there are exemplars of
-  each earlier class, before herding.
-- All rows of the head exist from the start, on which weight decay acts.
+  each earlier class, before herding. So with a fixed total of K exemplars a class has K / all
+  classes here, and K / earlier classes there.
+- All rows of the head exist from the start, on which weight decay acts; both codes draw the rows of
+  new classes in every task.
 - Herding: see `icarl`.
 """
 

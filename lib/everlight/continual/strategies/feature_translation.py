@@ -14,7 +14,8 @@ samples through the frozen layers again; the authors store the features.
 
 This is the form FeTrIL^fc of the paper, whose table has 64.7% and 63.4% on CIFAR-100 with 50 first
 classes and 5 or 10 later tasks. The paper's other form (66.3% and 65.2%) trains linear support
-vector machines on features of length 1 in place of the head; it is not implemented here.
+vector machines on features of length 1 in place of the head; it is not implemented here. The
+official code has this form alone.
 
 Equal to PyCIL (`models/fetril.py`) at the means, the most similar classes and the features of an
 epoch with their labels, and to the official code (GregoirePetit/FeTrIL, `compute_distances.py`) at
@@ -25,7 +26,7 @@ value. Differs in:
 
 - Steps pass samples as the setup augments them, in both codes as they are.
 - The head has all outputs from the start, on which weight decay acts. In both codes a task adds its
-  own. The official code trains new classifiers in every task.
+  own.
 - The first task is trained as the setup says. The official code trains it by LUCIR's code and then
   by AugMix, PyCIL with AutoAugment and Cutout.
 """

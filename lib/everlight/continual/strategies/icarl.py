@@ -127,7 +127,7 @@ def icarl(
 
 def _restart_scale(params: PyTree) -> PyTree:
     """Return the parameters with the cosine head's scale at 1 again."""
-    return {**params, "head": {**params["head"], "scale": jnp.ones(())}}
+    return {**params, "head": {**params["head"], "scale": jnp.ones_like(params["head"]["scale"])}}
 
 
 _IIRC = Publication("Abdelsalam et al.", 2021, "CVPR", ("samples", "old net"))

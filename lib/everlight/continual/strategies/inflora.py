@@ -110,7 +110,9 @@ def inflora(
         additions = flatten_dict(learner.params["lora"])
         for path, projection in memory.projections.items():
             a, b = additions[*path, "a"], additions[*path, "b"]
-            additions[*path, "a"] = free_directions(projection, sums[path], a.shape[1])
+            additions[*path, "a"] = free_directions(projection, sums[path], a.shape[1]).astype(
+                a.dtype
+            )
             additions[*path, "b"] = jnp.zeros_like(b)
         params = {**learner.params, "lora": unflatten_dict(additions)}
         return memory._replace(learning=task.classes), learner._replace(params=params)

@@ -12,10 +12,10 @@ own, (y, k), so that the head has four outputs per class in training. With B ima
 mean of the f features of class c after its task. The classes c are drawn from the earlier ones. The
 first task has the first term alone. The outputs of k = 0, the network's own head, predict.
 
-The authors have τ = 0.1 and λ_d = λ_p = 10 with Adam. The norm is no mean, so that its gradient
-has the same length in every step: with large learning rates the features oscillate about the old
-ones. Turns need square images. Other inputs are their only form, and the method is then prototype
-augmentation without self-supervision.
+The authors have τ = 0.1 and λ_d = λ_p = 10 with Adam on CIFAR-100 and Tiny-ImageNet. The norm is no
+mean, so that its gradient has the same length in every step: with large learning rates the features
+oscillate about the old ones. Turns need square images. Other inputs are their only form, and the
+method is then prototype augmentation without self-supervision.
 
 Equal to the official code (Impression2805/CVPR21_PASS, `PASS.py`) at the gradient of a step, given
 the draws, and at the prototypes and the radius r of given features. Its functions, run on the same
@@ -28,6 +28,12 @@ tensors in float32, differ by 8e-7 at most, relative to the largest value. Diffe
 - The head has all outputs from the start, on which weight decay acts. In the official code a task
   adds its own.
 - A class with one sample has no part in r. In the official code r is then NaN.
+- Outputs of the turns start with variance 1/f and bias 0, in the official code with 1/(3f) and a
+  random bias. Their optimizer restarts in every task, whatever the protocol says.
+- Weight decay (2e-4) and the decay of the learning rate are the setup's.
+
+Its file for ImageNet-Subset has no temperature, the mean standard deviation as r, SGD, and
+prototypes of about 200 batches.
 
 PyCIL's `pa2s.py` draws B times ⌊old classes / new classes⌋ prototypes, and r is a mean over the
 classes of all tasks.
