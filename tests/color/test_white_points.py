@@ -9,6 +9,7 @@ import pytest
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.rendering import camera_to_srgb
 from everlight.color.white_points import (
+    bradford_adaptation,
     describe_white_point,
     forward_camera_matrix,
     neutral_white_point,
@@ -91,6 +92,14 @@ def test_the_transform_is_the_constrained_minimum(rng):
     )
     np.testing.assert_allclose(result, expected, atol=2e-5)
     np.testing.assert_allclose(white @ np.asarray(result, float), result_white, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["A", "D50", "D75", "FL11"])
+def test_adaptation_equals_color_science(name):
+    whites = [colour.xy_to_XYZ(WHITES[white]) for white in (name, "D65")]
+    expected = colour.adaptation.matrix_chromatic_adaptation_VonKries(*whites, "Bradford")
+    result = bradford_adaptation(jnp.float32(WHITES[name]), jnp.float32(WHITES["D65"]))
+    np.testing.assert_allclose(result, expected, atol=2e-5)
 
 
 def test_a_forward_matrix_renders_as_its_product_with_bradfords_adaptation():

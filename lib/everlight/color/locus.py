@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from everlight.checks import POSITIVE, check_sizes, checked
 from everlight.color.illuminants import root
+from everlight.color.white_points import white_preserving_transform
 from everlight.errors import ArgumentError
 from everlight.precision import full_precision, matrix_product
 
@@ -133,7 +134,6 @@ def fit_locus(
 
 
 @checked
-@full_precision
 def fit_color_matrix(
     source: Float[Array, "n 3"], target: Float[Array, "n 3"]
 ) -> Float[Array, "3 3"]:
@@ -154,10 +154,8 @@ def fit_color_matrix(
     """
     if len(source) < 2:
         raise ArgumentError(f"{len(source)} colours; a row of the matrix needs at least 2")
-    # A row (a, b, 1 - a - b) is determined by its first two entries.
-    differences = source[:, :2] - source[:, 2:]
-    rows = jnp.linalg.lstsq(differences, target - source[:, 2:])[0].T
-    return jnp.concatenate([rows, 1 - jnp.sum(rows, axis=1, keepdims=True)], axis=1)
+    white = jnp.ones(3, source.dtype)
+    return white_preserving_transform(source, target, white, white).T
 
 
 @checked

@@ -25,12 +25,18 @@ from everlight.precision import full_precision, matrix_product
 
 D50_CHROMATICITY = (0.3457, 0.3585)
 """CIE x and y of D50, from which the iteration starts."""
+D65_CHROMATICITY = (0.3127, 0.3290)
+"""CIE x and y of D65, the white of sRGB."""
 PASSES = 30
 """Number of iterations; the mean of the last two counts where they alternate."""
 TINT_SCALE = 3_000.0
 """Tint per unit of distance from the Planckian locus in CIE 1960 (u, v)."""
 MIN_MIRED = 10.0
 """Inverse temperature of the hottest illuminant, 100,000 K, in reciprocal megakelvin."""
+# Bradford's cone responses (Lam 1985, as in the DNG specification); XYZ are columns.
+BRADFORD = np.array(
+    [[0.8951, 0.2664, -0.1614], [-0.7502, 1.7135, 0.0367], [0.0389, -0.0685, 1.0296]], np.float32
+)
 # Bradford's adaptation of XYZ from D65 to D50 (Lindbloom, "Chromatic Adaptation"); XYZ are columns.
 D65_TO_D50 = np.array(
     [
@@ -137,6 +143,24 @@ def neutral_white_point(
 
 
 @checked
+def bradford_adaptation(
+    source: Annotated[Float[Array, "2"], POSITIVE], target: Annotated[Float[Array, "2"], POSITIVE]
+) -> Float[Array, "3 3"]:
+    """Return Bradford's adaptation of XYZ from one white to another; XYZ are columns.
+
+    Args:
+      source: CIE x and y of the white that is mapped.
+      target: CIE x and y of the white to which it is mapped.
+    """
+    responses = [
+        matrix_product(BRADFORD, jnp.stack([x / y, jnp.ones_like(x), (1 - x - y) / y]))
+        for x, y in (source, target)
+    ]
+    gains = responses[1] / responses[0]
+    return matrix_product(inverse_transform(jnp.asarray(BRADFORD)), gains[:, None] * BRADFORD)
+
+
+@checked
 def forward_camera_matrix(forward: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     """Return the matrix from XYZ under D65 to camera colours that a forward matrix implies.
 
@@ -164,7 +188,7 @@ def white_preserving_transform(
     parts of the colours that are perpendicular to white.
 
     Args:
-      source: colours as rows, `[n, 3]`, n >= 3, not all in one plane.
+      source: colours as rows, `[n, 3]`, n >= 2, not all in one plane with white.
       target: the same surfaces' colours in the other space.
       source_white: white in the source's space.
       target_white: white in the target's space.

@@ -20,7 +20,7 @@ from everlight_data.color.photographs.published_folds import read_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.color.raw_files.camera_profile import (
-    Calibrated,
+    IlluminantMatrices,
     ProfileTag,
     new_profile,
     read_profile,
@@ -228,9 +228,9 @@ def raw(folder, rng):
 def camera_profile(folder, rng):
     path = folder / "camera.dcp"
     matrices = [0.1 * rng.normal(size=(3, 3)) + np.eye(3) for _ in range(4)]
-    calibrated = [Calibrated(17, *matrices[:2]), Calibrated(21, *matrices[2:])]
+    both = [IlluminantMatrices(17, *matrices[:2]), IlluminantMatrices(21, *matrices[2:])]
     table = ProfileTag(50982, 11, 300, rng.random(300, np.float32).tobytes())
-    profile = new_profile("Camera", "Profile", calibrated)
+    profile = new_profile("Camera", "Profile", both)
     write_profile(path, profile._replace(tags=(*profile.tags, table)))
     return [path], lambda: (read_profile(path), read_dng_calibration(path))
 

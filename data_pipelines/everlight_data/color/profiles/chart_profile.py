@@ -16,14 +16,13 @@ from jaxtyping import Bool, Float
 from everlight.color.white_points import white_preserving_transform
 from everlight_data.color.charts.chart_colors import NEUTRALS
 from everlight_data.color.charts.measured_chart import MeasuredChart
-from everlight_data.color.raw_files.camera_profile import Calibrated
+from everlight_data.color.raw_files.camera_profile import IlluminantMatrices
 from everlight_data.optional_packages import import_package
 
 ChartIlluminant = Literal["A", "D50", "D55", "D65", "D75"]
 EXIF_SOURCES: dict[ChartIlluminant, int] = {"A": 17, "D50": 23, "D55": 20, "D65": 21, "D75": 22}
 """EXIF's number of each standard illuminant, warmest first."""
 REFLECTANCES = "BabelColor Average"
-_CONNECTION = "D50"
 
 
 class ChartReference(NamedTuple):
@@ -37,12 +36,12 @@ class ChartFit(NamedTuple):
     """Matrices of one illuminant, and the colour errors of the chart's usable patches.
 
     Attributes:
-      calibrated: matrices.
+      matrices: those of the profile.
       errors: CIEDE2000 of each usable patch under D50, by the forward matrix of all of them.
       left_out_errors: the same by the forward matrix of the others.
     """
 
-    calibrated: Calibrated
+    matrices: IlluminantMatrices
     errors: Float[np.ndarray, "k"]
     left_out_errors: Float[np.ndarray, "k"]
 
@@ -71,22 +70,22 @@ def fit_chart(chart: MeasuredChart, illuminant: ChartIlluminant) -> ChartFit:
       chart: chart from `measure_chart`.
       illuminant: standard illuminant of the photograph.
     """
-    reference, connection = chart_reference(illuminant), chart_reference(_CONNECTION)
+    reference, d50 = chart_reference(illuminant), chart_reference("D50")
     usable, colors = chart.usable, chart.colors.astype(float)
     neutral = _white_color(colors, reference, usable)
     to_xyz = _transform(colors[usable], reference.patches[usable], neutral, reference.white)
     color_matrix = np.linalg.inv(to_xyz).T
-    color_matrix = color_matrix / (color_matrix @ connection.white).max()
-    balanced, targets = colors[usable] / neutral, connection.patches[usable]
-    forward = _transform(balanced, targets, np.ones(3), connection.white)
+    color_matrix = color_matrix / (color_matrix @ d50.white).max()
+    balanced, targets = colors[usable] / neutral, d50.patches[usable]
+    forward = _transform(balanced, targets, np.ones(3), d50.white)
     left_out = []
     for row in range(len(balanced)):
         others = np.arange(len(balanced)) != row
-        matrix = _transform(balanced[others], targets[others], np.ones(3), connection.white)
-        left_out.append(_differences(balanced[row] @ matrix, targets[row], connection.white))
+        matrix = _transform(balanced[others], targets[others], np.ones(3), d50.white)
+        left_out.append(_differences(balanced[row] @ matrix, targets[row], d50.white))
     return ChartFit(
-        Calibrated(EXIF_SOURCES[illuminant], color_matrix, forward.T),
-        _differences(balanced @ forward, targets, connection.white),
+        IlluminantMatrices(EXIF_SOURCES[illuminant], color_matrix, forward.T),
+        _differences(balanced @ forward, targets, d50.white),
         np.array(left_out),
     )
 

@@ -9,14 +9,15 @@ The raw file is not changed. Each kind states the white balance in the converter
 - adobe: temperature and tint, of which Lightroom and Camera Raw have integers. They have the same
   meaning there only with the matrices by which the white point was found. darktable 4.2 imports any
   NAME.xmp beside a photo and then takes a wrong input profile, so both belong into different
-  folders.
+  folders. Of a DNG both read the settings that the file itself has.
 - rawtherapee: temperature and green of RawTherapee's model (`rawtherapee_white`), by the one matrix
   of daylight that it takes of a DNG. Of other raw files that is LibRaw's matrix; RawTherapee has
   another for some cameras, in its camconst.json.
 """
 
+import re
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -82,6 +83,18 @@ class RawTherapeeWhite(NamedTuple):
     green: float
 
 
+class WrittenSidecars(NamedTuple):
+    """Sidecars of a photo.
+
+    Attributes:
+      paths: files that were written.
+      warnings: sentences on those that were not, and on those that a converter does not read.
+    """
+
+    paths: list[Path]
+    warnings: list[str]
+
+
 def sidecar_path(raw: Path, kind: Sidecar, folder: Path | None) -> Path:
     """Return the path of a raw file's sidecar, by the name that the converter looks for.
 
@@ -98,17 +111,34 @@ def sidecar_path(raw: Path, kind: Sidecar, folder: Path | None) -> Path:
     return (raw.parent if folder is None else folder) / names[kind]
 
 
-def check_sidecar(path: Path) -> None:
-    """Refuse to replace a sidecar.
+def check_sidecar(path: Path, kind: Sidecar) -> None:
+    """Refuse an existing file in a sidecar's place that is not of the form of those written here.
+
+    Args:
+      path: path of the sidecar.
+      kind: converter.
 
     Raises:
       DataError: the file exists.
     """
-    if path.exists():
+    if path.exists() and _form(_content(path)) != _form(_EXAMPLES[kind]()):
         raise DataError(
             f"{path} exists and may have a user's settings; move it, or give another folder as "
             "--sidecar-folder"
         )
+
+
+def _content(path: Path) -> str:
+    """Return a file's text; empty where it has none."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _form(text: str) -> str:
+    """Return a sidecar without its values, which stand in quotes or behind an equals sign."""
+    return re.sub(r'"[^"]*"|(?<==)[^"\s]+', "", text)
 
 
 def write_sidecars(
@@ -117,8 +147,11 @@ def write_sidecars(
     white: PhotoWhite | None,
     kinds: Sequence[Sidecar],
     folder: Path | None,
-) -> list[Path]:
-    """Write a photo's sidecars, and return their paths; no file is replaced.
+) -> WrittenSidecars:
+    """Write a photo's sidecars; no file is replaced.
+
+    A converter that cannot state the illuminant gets no file, and a warning says why. A file that
+    exists is kept, with a warning unless it has the same content.
 
     Args:
       photo: raw photo.
@@ -128,18 +161,38 @@ def write_sidecars(
       folder: folder of the sidecars; None is the photo's.
 
     Raises:
-      DataError: a file exists or cannot be written, or the converter cannot state the illuminant.
+      DataError: a file cannot be written.
     """
-    written = []
+    texts, warnings = {}, []
     for kind in kinds:
+        try:
+            texts[kind] = sidecar_text(photo, illuminant, white, kind)
+        except UnstatedIlluminantError as error:
+            warnings.append(f"no sidecar for {kind}: {error}")
+    if "adobe" in texts and photo.path.suffix.lower() == ".dng":
+        warnings.append(
+            "Lightroom and Camera Raw keep the settings of a DNG in the file and read no sidecar; "
+            "open the copy that --formats dng writes, whose AsShotNeutral is the illuminant"
+        )
+    written = []
+    for kind, text in texts.items():
         path = sidecar_path(photo.path, kind, folder)
-        check_sidecar(path)
-        text = sidecar_text(photo, illuminant, white, kind)
+        if path.exists():
+            if _content(path) != text:
+                warnings.append(
+                    f"{path} exists with other settings and is kept; move it, or give another "
+                    "folder as --sidecar-folder"
+                )
+            continue
         make_folder(path.parent)
         with written_whole(path) as unfinished:
             unfinished.write_text(text, encoding="utf-8")
         written.append(path)
-    return written
+    return WrittenSidecars(written, warnings)
+
+
+class UnstatedIlluminantError(DataError):
+    """A converter cannot state the illuminant."""
 
 
 def sidecar_text(
@@ -148,43 +201,50 @@ def sidecar_text(
     white: PhotoWhite | None,
     kind: Sidecar,
 ) -> str:
-    """Return the content of a sidecar; arguments and errors as for `write_sidecars`."""
+    """Return the content of a sidecar.
+
+    Args:
+      photo: raw photo.
+      illuminant: (r, g, b) of the light in the camera's raw colours, of any scale.
+      white: the illuminant's white point, for adobe.
+      kind: converter.
+
+    Raises:
+      UnstatedIlluminantError: the converter cannot state the illuminant.
+    """
     if kind == "darktable":
         return _darktable_text(illuminant)
     if kind == "adobe":
         if white is None:
-            raise DataError(
-                f"{photo.path}: a sidecar for adobe needs the camera's calibration, which is not "
-                "known; give a DNG, a profile (.dcp) or a cameras.xml as --matrices, or leave out "
-                "adobe of --sidecars"
+            raise UnstatedIlluminantError(
+                "it needs the camera's calibration, which is not known; give a DNG, a profile "
+                "(.dcp) or a cameras.xml as --matrices"
             )
-        _check_range(photo, "temperature", white.temperature, ADOBE_TEMPERATURES, kind)
-        _check_range(photo, "tint", white.tint, ADOBE_TINTS, kind)
+        _check_range("temperature", white.temperature, ADOBE_TEMPERATURES)
+        _check_range("tint", white.tint, ADOBE_TINTS)
         return _adobe_text(white)
     if photo.xyz_to_camera is None:
-        raise DataError(
-            f"{photo.path} has no matrix of daylight, by which RawTherapee converts temperatures; "
-            "leave out rawtherapee of --sidecars"
+        raise UnstatedIlluminantError(
+            "the photo has no matrix of daylight, by which RawTherapee converts temperatures"
         )
     balance = rawtherapee_white(illuminant, photo.xyz_to_camera.astype(float))
     if balance is None:
-        raise _outside(photo, "the illuminant", kind)
-    _check_range(photo, "green", balance.green, RAWTHERAPEE_GREENS, kind)
-    return _PP3.format(**balance._asdict())
+        raise _outside("the illuminant")
+    _check_range("green", balance.green, RAWTHERAPEE_GREENS)
+    return _rawtherapee_text(balance)
 
 
-def _check_range(
-    photo: RawImage, name: str, value: float, limits: tuple[float, float], kind: Sidecar
-) -> None:
+def _check_range(name: str, value: float, limits: tuple[float, float]) -> None:
     if not limits[0] <= value <= limits[1]:
-        raise _outside(photo, f"the {name} {value:.4g}", kind)
+        raise _outside(f"the {name} {value:.4g}")
 
 
-def _outside(photo: RawImage, what: str, kind: Sidecar) -> DataError:
-    return DataError(
-        f"{photo.path}: {what} lies outside the range of sidecars for {kind}; leave out {kind} of "
-        "--sidecars"
-    )
+def _outside(what: str) -> UnstatedIlluminantError:
+    return UnstatedIlluminantError(f"{what} lies outside its range")
+
+
+def _rawtherapee_text(balance: RawTherapeeWhite) -> str:
+    return _PP3.format(**balance._asdict())
 
 
 def _adobe_text(white: PhotoWhite) -> str:
@@ -296,3 +356,11 @@ def _rawtherapee_illuminants() -> Float[np.ndarray, "n 3"]:
     daylight = parts[0][:, None] + np.outer(parts[1], first) + np.outer(parts[2], second)
     spectra = np.hstack([np.reshape(black_bodies, (len(shape.wavelengths), -1)), daylight])
     return spectra.T @ observer
+
+
+_EXAMPLES: dict[Sidecar, Callable[[], str]] = {
+    "adobe": lambda: _adobe_text(PhotoWhite((0.3127, 0.329), 6504, 0, np.eye(3))),
+    "darktable": lambda: _darktable_text(np.ones(3)),
+    "rawtherapee": lambda: _rawtherapee_text(RawTherapeeWhite(6504, 1)),
+}
+"""Texts of each kind, whose form those that are written here have."""

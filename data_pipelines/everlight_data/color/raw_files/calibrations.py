@@ -1,5 +1,6 @@
 """Calibrations of cameras: from a DNG, a camera profile, any photo, or the list of matrices."""
 
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from everlight_data.color.raw_files.dng_colors import (
     two_temperatures,
 )
 from everlight_data.color.raw_files.dng_tags import is_profile, is_tiff, raw_directories
-from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name
+from everlight_data.color.raw_files.raw import MAX_BYTES, RawImage, camera_name, camera_names
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import check_readable, refusing
 
@@ -37,15 +38,20 @@ class DngCalibration(NamedTuple):
     """Calibration of a DNG or of a camera profile."""
 
     calibration: CameraCalibration
-    """Matrices from XYZ to camera colours, by temperature.
+    """Matrices from XYZ under the illuminant to camera colours, by temperature.
 
     ColorMatrix1 and 2 with AnalogBalance, and with CameraCalibration1 and 2 where the profile's
     signature is theirs.
     """
-    forward: Float[np.ndarray, "2 3 3"] | None
+    forward: Float[np.ndarray, "2 3 3"] | None = None
     """Matrices from the reference camera's white-balanced colours to XYZ under D50.
 
-    ForwardMatrix1 and 2 in the same order; None where the file has none.
+    ForwardMatrix1 and 2 in the same order; None where the file has none, or one without an inverse.
+    """
+    individual: Float[np.ndarray, "2 3 3"] | None = None
+    """Matrices from the reference camera's colours to those of this camera, in the same order.
+
+    AnalogBalance with CameraCalibration1 and 2, for colours by the forward matrices; None without.
     """
 
 
@@ -116,14 +122,15 @@ def read_dng_calibration(path: Path) -> DngCalibration:
             if not colors.matrices:
                 raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
             kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
-    has_forward = all(matrix is not None for matrix in colors.forward)
-    if kelvin is None:
-        forward = np.stack([colors.forward[0]] * 2) if has_forward else None
-        return DngCalibration(single_matrix(colors.matrices[0]), forward)
-    order = np.argsort(kelvin)
-    matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
-    calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
-    return DngCalibration(calibration, np.stack(colors.forward)[order] if has_forward else None)
+    order = [0, 0] if kelvin is None else np.argsort(kelvin)
+    calibration = single_matrix(colors.matrices[0])
+    if kelvin is not None:
+        matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
+        calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
+    if any(matrix is None for matrix in colors.forward):
+        return DngCalibration(calibration)
+    forward, individual = np.stack(colors.forward)[order], np.stack(colors.individual)[order]
+    return DngCalibration(calibration, forward, individual)
 
 
 def read_calibrations(
@@ -195,7 +202,8 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
 
     Raises:
       MissingDataError: the file of matrices does not exist.
-      DataError: there are no matrices of the camera, or they are damaged.
+      DataError: there are no matrices of the camera, the file names another camera, or it is
+        damaged.
     """
     if matrices is not None and matrices.suffix.lower() == ".xml":
         if photo.camera is None:
@@ -204,9 +212,10 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
                 "DNG by the camera as --matrices"
             )
         matrix = find_matrix(read_camera_matrices(matrices), photo.camera)
-        colors = DngCalibration(single_matrix(matrix), None)
+        colors = DngCalibration(single_matrix(matrix))
     elif matrices is not None:
         colors = read_dng_calibration(matrices)
+        _refuse_other_camera(photo, matrices)
     elif states_color_matrix(photo.path):
         colors = read_dng_calibration(photo.path)
     elif photo.xyz_to_camera is None:
@@ -215,9 +224,24 @@ def photo_colors(photo: RawImage, matrices: Path | None = None) -> DngCalibratio
             "that lists it, as --matrices"
         )
     else:
-        colors = DngCalibration(single_matrix(photo.xyz_to_camera), None)
+        colors = DngCalibration(single_matrix(photo.xyz_to_camera))
     _refuse_dark(colors.calibration, str(matrices or photo.path))
     return colors
+
+
+def _refuse_other_camera(photo: RawImage, matrices: Path) -> None:
+    """Refuse a DNG or profile that names another camera than the photo; one may name none."""
+    stated = camera_names(matrices)
+    if not photo.camera or not stated:
+        return
+    names = list(itertools.product({photo.camera, *camera_names(photo.path)}, stated))
+    if any(is_same_camera(*pair) for pair in names) or any(is_alias(*pair) for pair in names):
+        return
+    raise DataError(
+        f"{photo.path} was taken by {photo.camera}, and {matrices} is of {stated[0]}; give "
+        "--matrices of the photo's camera. If both names are of one camera, they count as such "
+        "where camera_matrices/cameras.xml below EVERLIGHT_DATA lists them"
+    )
 
 
 def _refuse_dark(calibration: CameraCalibration, source: str) -> None:

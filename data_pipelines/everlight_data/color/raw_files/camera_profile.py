@@ -140,7 +140,7 @@ def _tag(entry: object, content: bytes) -> ProfileTag:
     )
 
 
-class Calibrated(NamedTuple):
+class IlluminantMatrices(NamedTuple):
     """Matrices of a profile under one illuminant.
 
     Attributes:
@@ -154,21 +154,21 @@ class Calibrated(NamedTuple):
     forward_matrix: Float[np.ndarray, "3 3"]
 
 
-def new_profile(camera: str, name: str, calibrated: Sequence[Calibrated]) -> CameraProfile:
+def new_profile(camera: str, name: str, matrices: Sequence[IlluminantMatrices]) -> CameraProfile:
     """Return a profile of one or two illuminants.
 
     Args:
       camera: UniqueCameraModel, by which converters find the profile.
       name: name that converters show.
-      calibrated: matrices of each illuminant, the first one the warmest as is usual.
+      matrices: those of each illuminant, the first one the warmest as is usual.
     """
     tags = [_text_tag(50708, camera), _text_tag(50936, name)]  # UniqueCameraModel, ProfileName
     tags.append(ProfileTag(50941, LONG, 1, struct.pack("<I", 0)))  # ProfileEmbedPolicy: copy
-    for place, matrices in enumerate(calibrated):
-        illuminant = struct.pack("<H", matrices.illuminant)
+    for place, fitted in enumerate(matrices):
+        illuminant = struct.pack("<H", fitted.illuminant)
         tags.append(ProfileTag(50778 + place, SHORT, 1, illuminant))  # CalibrationIlluminant
-        tags.append(_matrix_tag(50721 + place, matrices.color_matrix))  # ColorMatrix
-        tags.append(_matrix_tag(50964 + place, matrices.forward_matrix))  # ForwardMatrix
+        tags.append(_matrix_tag(50721 + place, fitted.color_matrix))  # ColorMatrix
+        tags.append(_matrix_tag(50964 + place, fitted.forward_matrix))  # ForwardMatrix
     return CameraProfile(tuple(sorted(tags)))
 
 

@@ -128,7 +128,7 @@ def _estimate_cells(estimate: Estimate | None) -> Row:
 def rendering_matrix(photo: RawImage, white: PhotoWhite | None) -> Float[Array, "3 3"] | None:
     """Return the white point's matrix, or else that of the photo's file under D65, if it has one.
 
-    Both map XYZ under D65 to camera colours.
+    Both map XYZ under D65 to camera colours; the white point's is adapted to its illuminant.
     """
     if white is not None:
         return white.xyz_to_camera

@@ -1,7 +1,7 @@
 """Reader of a DNG's colour tags: matrices, illuminants, the neutral as shot.
 
 After the DNG specification 1.7, chapter 6 ("Mapping Camera Color Space to CIE XYZ Space"):
-XYZtoCamera = AnalogBalance · CameraCalibration · ColorMatrix.
+XYZtoCamera = AnalogBalance · CameraCalibration · ColorMatrix. It maps XYZ under the illuminant.
 """
 
 from pathlib import Path
@@ -52,6 +52,7 @@ TEMPERATURES = {
 standard illuminant which is meant. 24 is ISO studio tungsten. 0 (unknown) and 255 (other) have
 none.
 """
+NO_INVERSE = "has no inverse"
 _REMEDY = "give a DNG with one or two matrices of known illuminants, or a cameras.xml"
 
 # All of a DNG's colour tags, which a corrected copy keeps.
@@ -74,8 +75,10 @@ class DngColors(NamedTuple):
     forward: tuple[Float[np.ndarray, "3 3"] | None, ...]
     """Matrices from the reference camera's white-balanced colours to XYZ under D50.
 
-    They are the tags ForwardMatrix, one per matrix; None where one is missing.
+    They are the tags ForwardMatrix, one per matrix; None where one is missing, or not usable.
     """
+    individual: tuple[Float[np.ndarray, "3 3"], ...]
+    """AnalogBalance · CameraCalibration, from the reference camera's colours to this camera's."""
     temperatures: tuple[float, ...]
     """Temperature of each matrix in kelvin, NaN where the illuminant is unknown."""
 
@@ -99,32 +102,40 @@ def read_dng_colors(raw: RawDirectories) -> DngColors:
     if not (balance > 0).all():
         raise raw.refusal("AnalogBalance", f"is {balance.tolist()}, not positive", DAMAGED)
     signatures = [_text(raw, f"{kind}CalibrationSignature") for kind in ("Camera", "Profile")]
-    matrices, forward, temperatures = [], [], []
+    matrices, forward, individual, temperatures = [], [], [], []
     for number in (1, 2, 3):
         color = _array(raw, f"ColorMatrix{number}", (3, 3))
         if color is None:
             break
         calibration = _array(raw, f"CameraCalibration{number}", (3, 3))
-        if calibration is not None and signatures[0] == signatures[1]:
-            color = calibration @ color
-        color = balance[:, None] * color
-        matrices.append(_usable_matrix(raw, number, color[order]))
+        if calibration is None or signatures[0] != signatures[1]:
+            calibration = np.eye(3)
+        calibration = balance[:, None] * calibration
+        matrices.append(_usable_matrix(raw, number, (calibration @ color)[order]))
+        individual.append(calibration[np.ix_(order, order)])
         matrix = _array(raw, f"ForwardMatrix{number}", (3, 3))
-        forward.append(None if matrix is None else matrix[:, order])
+        forward.append(None if matrix is None or _fault(matrix) else matrix[:, order])
         temperatures.append(_temperature(raw, f"CalibrationIlluminant{number}"))
-    return DngColors(tuple(matrices), tuple(forward), tuple(temperatures))
+    return DngColors(tuple(matrices), tuple(forward), tuple(individual), tuple(temperatures))
 
 
 def _usable_matrix(
     raw: RawDirectories, number: int, matrix: Float[np.ndarray, "3 3"]
 ) -> Float[np.ndarray, "3 3"]:
     """Return a matrix that maps three colours to three."""
-    name = f"ColorMatrix{number}"
-    if not (np.abs(matrix) <= MAX_ENTRY).all():
-        raise raw.refusal(name, f"has an entry that is not within {MAX_ENTRY:g}", DAMAGED)
-    if np.linalg.cond(matrix) > MAX_CONDITION:
-        raise raw.refusal(name, "with its CameraCalibration has no inverse", DAMAGED)
+    name, fault = f"ColorMatrix{number}", _fault(matrix)
+    if fault == NO_INVERSE:
+        raise raw.refusal(name, f"with its CameraCalibration {fault}", DAMAGED)
+    if fault:
+        raise raw.refusal(name, fault, DAMAGED)
     return matrix
+
+
+def _fault(matrix: Float[np.ndarray, "3 3"]) -> str:
+    """Return in words why a matrix does not map three colours to three; empty if it does."""
+    if not (np.abs(matrix) <= MAX_ENTRY).all():
+        return f"has an entry that is not within {MAX_ENTRY:g}"
+    return NO_INVERSE if np.linalg.cond(matrix) > MAX_CONDITION else ""
 
 
 def states_color_matrix(path: Path) -> bool:

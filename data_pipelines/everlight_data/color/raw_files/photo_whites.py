@@ -9,7 +9,15 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.color.camera_calibration import CameraCalibration, calibrated_matrix
-from everlight.color.white_points import forward_camera_matrix, neutral_white_point
+from everlight.color.transforms import inverse_transform
+from everlight.color.white_points import (
+    D65_CHROMATICITY,
+    WhitePoint,
+    bradford_adaptation,
+    forward_camera_matrix,
+    neutral_white_point,
+)
+from everlight.precision import matrix_product
 from everlight_data.color.raw_files.calibrations import DngCalibration, photo_colors
 from everlight_data.color.raw_files.raw import RawImage
 from everlight_data.errors import DataError
@@ -25,9 +33,11 @@ class PhotoWhite(NamedTuple):
     tint: float
     """Tint, as raw converters show it; positive for greenish illuminants."""
     xyz_to_camera: Float[Array, "3 3"]
-    """Matrix for `everlight.color.render`, between the two matrices of the calibration.
+    """Matrix for `everlight.color.render`, from XYZ under D65 to camera colours.
 
-    It follows from the forward matrices where the calibration has them.
+    It lies between the two matrices of the calibration, which map XYZ under the illuminant, and
+    begins with Bradford's adaptation of D65 to it. It follows from the forward matrices where the
+    calibration has them.
     """
 
 
@@ -42,8 +52,8 @@ def photo_white(
       matrices: file of matrices, as for `photo_colors`.
 
     Returns:
-      The white point. It is None where the illuminant has no chromaticity, and where `matrices` is
-      not given and the photo has no calibration, or one that is not supported.
+      The white point. It is None where the illuminant has no chromaticity or matrix, and where
+      `matrices` is not given and the photo has no calibration, or one that is not supported.
 
     Raises:
       MissingDataError: the file of matrices does not exist.
@@ -57,26 +67,48 @@ def photo_white(
         return None
     neutral = jnp.asarray(illuminant / np.max(illuminant), jnp.float32)
     white = _white_point(colors.calibration, neutral)
-    if not all(np.isfinite(leaf).all() for leaf in white):
+    if not all(np.isfinite(leaf).all() for leaf in white) or (white.chromaticity <= 0).any():
+        return None
+    matrix = _rendering_matrix(colors, white, neutral)
+    if not np.isfinite(matrix).all():
         return None
     return PhotoWhite(
         tuple(np.asarray(white.chromaticity, float).tolist()),
         float(white.temperature),
         float(white.tint),
-        _rendering_matrix(colors, white.temperature),
+        matrix,
     )
 
 
 _white_point = jax.jit(neutral_white_point)
 
 
-def _rendering_matrix(colors: DngCalibration, temperature: Float[Array, ""]) -> Float[Array, "3 3"]:
+@jax.jit
+def _rendering_matrix(
+    colors: DngCalibration, white: WhitePoint, neutral: Float[Array, "3"]
+) -> Float[Array, "3 3"]:
+    """Return the matrix from XYZ under D65 to camera colours.
+
+    The DNG specification 1.7, chapter 6, has CameraToXYZ_D50 = CA · ColorMatrix^-1, where CA adapts
+    the illuminant's white to D50; with forward matrices it is ForwardMatrix · D · (AB · CC)^-1,
+    where D divides by the reference camera's neutral, (AB · CC)^-1 · neutral.
+    """
+
+    def interpolate(matrices: Float[Array, "2 3 3"]) -> Float[Array, "3 3"]:
+        ends = CameraCalibration(
+            jnp.asarray(matrices, jnp.float32), colors.calibration.temperatures
+        )
+        return calibrated_matrix(ends, white.temperature)
+
     if colors.forward is None:
-        return calibrated_matrix(colors.calibration, temperature)
-    forward = CameraCalibration(
-        jnp.asarray(colors.forward, jnp.float32), colors.calibration.temperatures
-    )
-    return forward_camera_matrix(calibrated_matrix(forward, temperature))
+        d65 = jnp.asarray(D65_CHROMATICITY, jnp.float32)
+        adaptation = bradford_adaptation(d65, white.chromaticity)
+        return matrix_product(interpolate(colors.calibration.matrices), adaptation)
+    to_reference = inverse_transform(interpolate(colors.individual))
+    reference = matrix_product(to_reference, neutral)
+    # The columns are colours divided by the camera's neutral.
+    balanced = neutral * to_reference / reference[:, None]
+    return forward_camera_matrix(matrix_product(interpolate(colors.forward), balanced))
 
 
 def describe_white(white: PhotoWhite) -> str:

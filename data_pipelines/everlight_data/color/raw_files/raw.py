@@ -326,18 +326,29 @@ def black_text(photo: RawImage) -> str:
 
 def camera_name(path: Path) -> str | None:
     """Return UniqueCameraModel, or make and model, of a TIFF-based raw file; None without one."""
+    return next(iter(camera_names(path)), None)
+
+
+def camera_names(path: Path) -> tuple[str, ...]:
+    """Return the names of the camera in a TIFF-based raw file or a camera profile.
+
+    They are UniqueCameraModel, make and model, and the model with the maker's first word and alone:
+    profiles have "Olympus E-PL6" where the maker is "OLYMPUS IMAGING CORP.".
+    """
     try:
         with opened_tiff(path) as file:
             tags = file.pages[0].tags
             unique = tags.valueof("UniqueCameraModel")
             unique = unique.decode() if isinstance(unique, bytes) else unique
-            make, model = tags.valueof("Make"), tags.valueof("Model")
+            make, model = tags.valueof("Make") or "", tags.valueof("Model") or ""
+            names = [unique or "", make_and_model(make, model)]
+            if model:
+                names += [make_and_model(make.split(" ")[0], model), model]
     except MissingPackageError:
         raise
     # A camera without a name is permitted, and damaged tags raise errors of any kind.
     except Exception:
-        return None
-    names = (unique or "", make_and_model(make or "", model or ""))
+        return ()
     # Messages and tables have a name in one line.
     plain = (" ".join(name.replace("\0", " ").split()) for name in names)
-    return next(filter(None, plain), None)
+    return tuple(filter(None, plain))

@@ -72,9 +72,9 @@ class EstimateOptions:
     cameras reads other photos by the camera too: give a folder of at least four."""
     matrices: Path | None = None
     """Calibration of the camera that took the photos: a DNG by that camera, its profile (.dcp), or
-    the cameras.xml of rawspeed or darktable. It gives the temperature and the colours of corrected
-    files, and a CCMNet trained on several cameras reads it. Without it each raw file's own matrices
-    are taken; PNG and TIFF have none."""
+    the cameras.xml of rawspeed or darktable; one of another camera is refused. It gives the
+    temperature and the colours of corrected files, and a CCMNet trained on several cameras reads
+    it. Without it each raw file's own matrices are taken; PNG and TIFF have none."""
     tuning: Path | None = None
     """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
     gets the colour temperature of the nearest point of its CT curve, and the distance from it."""
@@ -92,7 +92,8 @@ class EstimateOptions:
     sidecars: tuple[Sidecar, ...] = ()
     """Sidecars of raw files with the illuminant as white balance, for raw converters: adobe writes
     NAME.xmp, darktable NAME.EXTENSION.xmp and rawtherapee NAME.EXTENSION.pp3. No existing file is
-    replaced. Give adobe and darktable one at a time: darktable reads both files."""
+    replaced. Give adobe and darktable one at a time: darktable reads both files. Adobe's programs
+    read no sidecar of a DNG: give them the copy that --formats dng writes."""
     sidecar_folder: Path | None = None
     """Folder of the sidecars; without it they are written beside the raw files."""
     downsample: int = 6
@@ -182,7 +183,7 @@ class EstimateOptions:
             )
         for file, kind in itertools.product(mains, self.sidecars):
             if not is_picture(file):
-                check_sidecar(sidecar_path(file, kind, self.sidecar_folder))
+                check_sidecar(sidecar_path(file, kind, self.sidecar_folder), kind)
         inputs = {_identity(file) for file in (*mains, *self.files) if file.is_file()}
         for path in (self.output / f"{stem}.{kind}" for stem in stems for kind in self.formats):
             if path.exists() and _identity(path) in inputs:

@@ -78,6 +78,7 @@ def _estimate(options: EstimateOptions, model: PairModel, pair: tuple[Path, Path
             lines.append(f"white point of the {view} view: {describe_white(whites[view])}")
     neutral = result.estimates.main.illuminant
     written = write_photo(main, neutral, whites["main"], options)
-    lines += [f"written: {path}" for path in written]
+    result = result._replace(warnings=(*result.warnings, *written.warnings))
+    lines += [f"written: {path}" for path in written.paths]
     row = pair_row(main_file, second_file, result, whites)
     return FileEstimate(main_file, result, row, lines)

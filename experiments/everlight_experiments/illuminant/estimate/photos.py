@@ -4,6 +4,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -42,6 +43,13 @@ Others = Mapping[Path, Sequence[DescribedImage]]
 """Additional images by the camera of each photo."""
 
 
+class WrittenFiles(NamedTuple):
+    """Files of a photo, and warnings about its sidecars."""
+
+    paths: list[Path]
+    warnings: list[str]
+
+
 def deferred_photo_estimates(
     options: EstimateOptions, model: ImageModel
 ) -> list[Callable[[], FileEstimate]]:
@@ -67,13 +75,14 @@ def deferred_photo_estimates(
             used = np.array([point.red, 1, point.blue])
         white = photo_white(photo, used, options.matrices)
         written = write_photo(photo, used, white, options)
+        result = result._replace(warnings=(*result.warnings, *written.warnings))
         row = photo_row(photo, result.estimate, white, result.warnings)
         lines = _lines(photo, result, model, len(photos) == 1)
         if point is not None:
             row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
         if len(photos) == 1:
             lines += [] if white is None else [f"white point: {describe_white(white)}"]
-            lines += [f"written: {path}" for path in written]
+            lines += [f"written: {path}" for path in written.paths]
         return FileEstimate(path, result, row, lines)
 
     return [partial(estimate, path) for path in photos]
@@ -84,8 +93,8 @@ def write_photo(
     illuminant: Float[np.ndarray, "3"],
     white: PhotoWhite | None,
     options: EstimateOptions,
-) -> list[Path]:
-    """Write a photo's corrected files and sidecars, and return their paths.
+) -> WrittenFiles:
+    """Write a photo's corrected files and sidecars.
 
     A PNG or TIFF has no DNG and no sidecars.
 
@@ -96,7 +105,7 @@ def write_photo(
       options: formats, sidecars and folders.
 
     Raises:
-      DataError: a file cannot be written, or a converter cannot state the illuminant.
+      DataError: a file cannot be written.
     """
     is_raw = not is_picture(photo.path)
     sidecars = options.sidecars if is_raw else ()
@@ -104,7 +113,8 @@ def write_photo(
     make_folder(options.output)
     written = write_sidecars(photo, illuminant, white, sidecars, options.sidecar_folder)
     stem = options.output / photo.path.stem
-    return [*write_correction(photo, illuminant, white, formats, stem), *written]
+    corrected = write_correction(photo, illuminant, white, formats, stem)
+    return WrittenFiles([*corrected, *written.paths], written.warnings)
 
 
 def estimate_photo(

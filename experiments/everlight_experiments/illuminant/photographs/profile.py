@@ -89,8 +89,8 @@ def make_profile(options: ProfileOptions) -> Path:
         _warn_of_illuminant(path, chart, illuminant)
         print(f"{path}: {illuminant}, {_describe(chart, fits[-1])}")
     make_folder(options.out.parent)
-    calibrated = [fit.calibrated for fit in fits]
-    write_profile(options.out, new_profile(camera, options.name, calibrated))
+    matrices = [fit.matrices for fit in fits]
+    write_profile(options.out, new_profile(camera, options.name, matrices))
     print(f"profile of {camera}: {options.out}")
     return options.out
 

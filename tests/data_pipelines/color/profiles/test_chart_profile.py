@@ -33,8 +33,8 @@ def test_the_matrix_of_a_linear_camera_is_found(name):
     colors = 0.4 * reference.patches @ MATRIX.T
     fit = fit_chart(chart(colors), name)
     expected = MATRIX / (MATRIX @ chart_reference("D50").white).max()
-    np.testing.assert_allclose(fit.calibrated.color_matrix, expected, atol=2e-4)
-    forward = fit.calibrated.forward_matrix
+    np.testing.assert_allclose(fit.matrices.color_matrix, expected, atol=2e-4)
+    forward = fit.matrices.forward_matrix
     np.testing.assert_allclose(forward.sum(axis=1), chart_reference("D50").white, atol=1e-5)
 
 
@@ -50,7 +50,7 @@ def test_the_forward_matrix_is_the_constrained_least_squares(rng):
     system = np.block([[balanced.T @ balanced, np.ones((3, 1))], [np.ones(3), np.zeros(1)]])
     right = np.vstack([balanced.T @ connection.patches[usable], connection.white])
     expected = np.linalg.solve(system, right)[:3].T
-    np.testing.assert_allclose(fit.calibrated.forward_matrix, expected, atol=2e-4)
+    np.testing.assert_allclose(fit.matrices.forward_matrix, expected, atol=2e-4)
     assert fit.errors.shape == fit.left_out_errors.shape == (23,)
     assert fit.left_out_errors.mean() > fit.errors.mean() > 1
 

@@ -1,6 +1,7 @@
 """Sidecars against float64 NumPy, exiftool, and what RawTherapee and darktable make of them."""
 
 import json
+import re
 import shutil
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import tifffile
 from PIL import Image
 
 from everlight_data.color.profiles.sidecars import (
+    check_sidecar,
     rawtherapee_white,
     sidecar_path,
     sidecar_text,
@@ -92,18 +94,18 @@ def test_rawtherapees_white_balance_is_the_one_that_makes_gray(illuminant, tempe
 
 
 def test_an_illuminant_outside_of_a_converters_range_is_refused(photo):
-    with pytest.raises(DataError, match=r"photo\.dng: the illuminant lies outside .* rawtherapee"):
+    with pytest.raises(DataError, match="the illuminant lies outside"):
         sidecar_text(photo, np.array([0.62, 1, 0.2]), WHITE, "rawtherapee")
     for changes, message in (({"tint": 151.0}, "tint 151"), ({"temperature": 1900.0}, "1900")):
-        with pytest.raises(DataError, match=rf"photo\.dng: .*{message} lies outside .* adobe"):
+        with pytest.raises(DataError, match=rf"{message}.* lies outside"):
             sidecar_text(photo, ILLUMINANT, WHITE._replace(**changes), "adobe")
 
 
 def test_a_camera_without_matrices_has_only_darktables_sidecar(photo):
     unknown = photo._replace(xyz_to_camera=None)
-    with pytest.raises(DataError, match=r"photo\.dng: a sidecar for adobe needs .* --matrices"):
+    with pytest.raises(DataError, match=r"needs the camera's calibration, .* --matrices"):
         sidecar_text(unknown, ILLUMINANT, None, "adobe")
-    with pytest.raises(DataError, match=r"photo\.dng has no matrix of daylight, .*RawTherapee"):
+    with pytest.raises(DataError, match=r"no matrix of daylight, .*RawTherapee"):
         sidecar_text(unknown, ILLUMINANT, None, "rawtherapee")
     assert "temperature" in sidecar_text(unknown, ILLUMINANT, None, "darktable")
 
@@ -111,16 +113,61 @@ def test_a_camera_without_matrices_has_only_darktables_sidecar(photo):
 def test_no_sidecar_is_replaced(photo, tmp_path):
     write_sidecars(photo, ILLUMINANT, WHITE, ("adobe",), None)
     before = (tmp_path / "photo.xmp").read_bytes()
-    with pytest.raises(DataError, match=r"photo\.xmp exists .*--sidecar-folder"):
-        write_sidecars(photo, ILLUMINANT, WHITE, ("adobe",), None)
+    other = write_sidecars(photo, ILLUMINANT, WHITE._replace(tint=3.0), ("adobe",), None)
+    assert not other.paths
+    assert re.search(r"photo\.xmp exists .*--sidecar-folder", " ".join(other.warnings))
     assert (tmp_path / "photo.xmp").read_bytes() == before
     written = write_sidecars(photo, ILLUMINANT, WHITE, ("adobe",), tmp_path / "folder")
-    assert written == [tmp_path / "folder" / "photo.xmp"]
+    assert written.paths == [tmp_path / "folder" / "photo.xmp"]
+
+
+KINDS = ("darktable", "rawtherapee", "adobe")
+
+
+def test_the_same_sidecars_are_neither_written_again_nor_refused(photo):
+    first = write_sidecars(photo, ILLUMINANT, WHITE, KINDS, None)
+    times = [path.stat().st_mtime_ns for path in first.paths]
+    again = write_sidecars(photo, ILLUMINANT, WHITE, KINDS, None)
+    assert (again.paths, again.warnings) == ([], first.warnings)
+    assert [path.stat().st_mtime_ns for path in first.paths] == times
+    for kind in KINDS:
+        check_sidecar(sidecar_path(photo.path, kind, None), kind)
+
+
+def test_an_edited_sidecar_is_refused(photo, tmp_path):
+    """Lightroom adds attributes, and RawTherapee keys, to the files that it read."""
+    write_sidecars(photo, ILLUMINANT, WHITE, KINDS, None)
+    edits = {
+        "adobe": ('crs:Tint="-8"', 'crs:Tint="-8" crs:Exposure2012="+0.50"'),
+        "rawtherapee": ("Equal=1", "Equal=1\n\n[Exposure]\nCompensation=0.5"),
+        "darktable": ("</rdf:Seq>", '<rdf:li darktable:operation="exposure"/></rdf:Seq>'),
+    }
+    for kind, (old, new) in edits.items():
+        path = sidecar_path(photo.path, kind, None)
+        text = path.read_text()
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(DataError, match="exists and may have a user's settings"):
+            check_sidecar(path, kind)
+
+
+def test_a_kind_without_the_illuminant_is_a_warning_and_the_others_are_written(photo, tmp_path):
+    result = write_sidecars(photo, ILLUMINANT, None, ("rawtherapee", "adobe"), None)
+    assert result.paths == [tmp_path / "photo.dng.pp3"]
+    (warning,) = result.warnings
+    assert warning.startswith("no sidecar for adobe: it needs the camera's calibration")
+
+
+def test_adobes_sidecar_of_a_dng_is_warned_of(photo):
+    renamed = photo._replace(path=photo.path.with_suffix(".CR2"))
+    assert not write_sidecars(renamed, ILLUMINANT, WHITE, ("adobe",), None).warnings
+    (warning,) = write_sidecars(photo, ILLUMINANT, WHITE, ("rawtherapee", "adobe"), None).warnings
+    assert "--formats dng" in warning
 
 
 @tool("exiftool")
 def test_exiftool_reads_adobes_sidecar(photo, tmp_path):
-    (path,) = write_sidecars(photo, ILLUMINANT, WHITE, ("adobe",), None)
+    (path,) = write_sidecars(photo, ILLUMINANT, WHITE, ("adobe",), None).paths
     command = ["exiftool", "-j", "-n", "-XMP:all", str(path)]
     (tags,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert (tags["WhiteBalance"], tags["ColorTemperature"], tags["Tint"]) == ("Custom", 3242, -8)

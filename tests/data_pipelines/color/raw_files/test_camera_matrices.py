@@ -122,7 +122,7 @@ def written(path, missing=()):
 
 
 def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
-    calibration, forward = read_dng_calibration(written(tmp_path / "two.dng"))
+    calibration, forward, _ = read_dng_calibration(written(tmp_path / "two.dng"))
     np.testing.assert_allclose(calibration.temperatures, [2856, 6504])
     np.testing.assert_allclose(calibration.matrices, [CANON + 0.05, CANON], atol=1e-4)
     np.testing.assert_allclose(forward, [np.eye(3), 2 * np.eye(3)], atol=1e-4)
@@ -179,7 +179,7 @@ def test_the_cameras_calibration_and_balance_are_in_the_matrix(tmp_path, rng, si
     for number in (1, 2):
         calibration = parts[f"calibration_{number}"] if applies else np.eye(3)
         expected.append(np.diag(parts["balance"]) @ calibration @ parts[f"color_{number}"])
-    calibration, _ = read_dng_calibration(path)
+    calibration = read_dng_calibration(path).calibration
     np.testing.assert_allclose(calibration.matrices, expected, rtol=1e-5)
     # The function read_raw takes the matrix of D65.
     np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected[1], rtol=1e-5)

@@ -11,7 +11,7 @@ import pytest
 
 from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.color.raw_files.camera_profile import (
-    Calibrated,
+    IlluminantMatrices,
     ProfileTag,
     new_profile,
     profile_bytes,
@@ -91,8 +91,8 @@ def test_a_profiles_calibration_equals_exiftools():
 
 
 def dual_profile():
-    calibrated = [Calibrated(17, WARM, FORWARD), Calibrated(21, DAY, FORWARD)]
-    return new_profile("Made Up é", "everlight", calibrated)
+    matrices = [IlluminantMatrices(17, WARM, FORWARD), IlluminantMatrices(21, DAY, FORWARD)]
+    return new_profile("Made Up é", "everlight", matrices)
 
 
 def test_a_new_profile_is_read_as_a_calibration(tmp_path):
