@@ -172,14 +172,14 @@ def gain_table(compared: Comparison) -> Table:
     rows = []
     for method in ("Net", "Linear regression"):
         for ensemble in (False, True):
-            alone, with_transform = (
+            first_only, with_transform = (
                 Estimator(f"{method} on {inputs}", ensemble=ensemble).name
                 for inputs in (single, joined)
             )
-            added = {with_transform: "T", camera_mean_name(alone): "mean of both estimates"}
+            added = {with_transform: "T", camera_mean_name(first_only): "mean of both estimates"}
             kind = f"{method}, ensemble" if ensemble else method
             rows += [
-                [f"{kind}: {addition}", *_gain_cells(compared, errors[alone], errors[other])]
+                [f"{kind}: {addition}", *_gain_cells(compared, errors[first_only], errors[other])]
                 for other, addition in added.items()
                 if other in errors
             ]
@@ -195,11 +195,11 @@ def gain_table(compared: Comparison) -> Table:
     return Table(caption, columns, rows)
 
 
-def _gain_cells(compared: Comparison, alone: Errors, both: Errors) -> list[str]:
+def _gain_cells(compared: Comparison, single: Errors, joined: Errors) -> list[str]:
     """Return both mean errors, the gain and its interval."""
     # A mean over folds, not over images, as in the other tables.
-    means = [np.nanmean(error, axis=2).mean(axis=1) for error in (alone, both)]
-    low, high = compared.interval(alone - both)
+    means = [np.nanmean(error, axis=2).mean(axis=1) for error in (single, joined)]
+    low, high = compared.interval(single - joined)
     gain = spread(means[0] - means[1], "+")
     return [*map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"]
 
