@@ -13,6 +13,7 @@ file's locus: what a label or the camera's estimate had off the locus is not in 
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -21,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float, UInt16
 
-from everlight_data.color.tuning_files.libcamera import BAYES, parse_tuning, read_tuning
+from everlight_data.color.tuning_files.libcamera import parse_tuning, read_tuning
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.archives import Archive, open_inner_archive
 from everlight_data.formats.arrays import dtype_and_shape, read_npz
@@ -93,7 +94,7 @@ def release_curve(tuning: Tuning) -> TemperatureCurve:
     the IMX500's file has others than 1.
     """
     curve = tuning.needed_curve()
-    factors = np.array(tuning.sensitivities.get(BAYES, (1.0, 1.0)))
+    factors = np.array(next(iter(tuning.sensitivities.values()), (1.0, 1.0)))
     return curve._replace(chromaticities=curve.chromaticities * factors**2)
 
 
@@ -132,8 +133,8 @@ def _pictures(archive: Archive) -> list[Picture]:
     pictures = [_parse(path) for path in paths if "__MACOSX/" not in path]
     if not pictures:
         raise ValueError(f"{archive.path} has no .png")
-    names = [picture.name for picture in pictures]
-    if twice := next((name for name in names if names.count(name) > 1), ""):
+    counts = Counter(picture.name for picture in pictures)
+    if twice := next((name for name, count in counts.items() if count > 1), ""):
         raise ValueError(f"{archive.path} has two pictures {twice!a}")
     return sorted(pictures)
 

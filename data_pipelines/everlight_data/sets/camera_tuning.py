@@ -1,4 +1,4 @@
-"""Records of a camera's tuning file: its locus, colour matrices and measurement of brightness."""
+"""Records of a camera's tuning file: its locus and colour matrices."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,24 +30,6 @@ class ColorMatrices(NamedTuple):
     matrices: Float[np.ndarray, "k 3 3"]
 
 
-class LuxReference(NamedTuple):
-    """One measurement of brightness, by which libcamera scales all others.
-
-    Attributes:
-      exposure: exposure time in microseconds.
-      gain: analogue gain.
-      aperture: aperture.
-      brightness: mean of the image's luma, from 0 to 65,535.
-      lux: illuminance of the scene in lux.
-    """
-
-    exposure: float
-    gain: float
-    aperture: float
-    brightness: float
-    lux: float
-
-
 class Tuning(NamedTuple):
     """A tuning file.
 
@@ -55,12 +37,12 @@ class Tuning(NamedTuple):
       path: path of the file.
       text: its text.
       target: processor, bcm2835 (Raspberry Pi 4 and older) or pisp (5).
-      curve: locus of `rpi.awb`, or else that of `rpi.nn.awb`; None without one.
+      curve: locus of the white balance that runs, `rpi.awb` or `rpi.nn.awb`, or else of a disabled
+        one; None without any.
       matrices: colour matrices; None without any.
-      lux: measurement of brightness; None without one.
-      algorithms: place of the object of each algorithm of colour or brightness, by name without
-        `disable.`.
-      sensitivities: factors of red and blue from this sensor to the file's curve, by algorithm.
+      algorithms: place of the object of each algorithm of colour, by name without `disable.`.
+      sensitivities: factors of red and blue from this sensor to the file's curve, by algorithm; the
+        first are those of `curve`.
     """
 
     path: Path
@@ -68,7 +50,6 @@ class Tuning(NamedTuple):
     target: str
     curve: TemperatureCurve | None
     matrices: ColorMatrices | None
-    lux: LuxReference | None
     algorithms: Mapping[str, Node]
     sensitivities: Mapping[str, tuple[float, float]]
 

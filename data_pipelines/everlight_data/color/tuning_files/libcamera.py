@@ -1,9 +1,9 @@
 """Tuning files of libcamera's pipelines for Raspberry Pi: their colours, read and replaced.
 
 A file is JSON with a list of algorithms. `ct_curve` of `rpi.awb` and `rpi.nn.awb` is the camera's
-locus; `ccms` of `rpi.ccm` are colour matrices by temperature; `rpi.lux` is one measurement of
-brightness (libcamera, `src/ipa/rpi/controller/rpi`). Files are edited in place: every character
-outside of the replaced lists stays.
+locus; `ccms` of `rpi.ccm` are colour matrices by temperature (libcamera,
+`src/ipa/rpi/controller/rpi`). Files are edited in place: every character outside of the replaced
+lists stays.
 """
 
 import math
@@ -16,17 +16,12 @@ from jaxtyping import Float
 
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.formats.json_spans import Node, parse_with_spans
-from everlight_data.sets.camera_tuning import (
-    ColorMatrices,
-    LuxReference,
-    TemperatureCurve,
-    Tuning,
-)
+from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve, Tuning
 from everlight_data.writing import written_whole
 
 MAX_BYTES = 1_000_000
 """Limit on the size of a tuning file; those of libcamera have up to 90,000 bytes."""
-BAYES, NETWORK, MATRICES, LUX = "rpi.awb", "rpi.nn.awb", "rpi.ccm", "rpi.lux"
+BAYES, NETWORK, MATRICES = "rpi.awb", "rpi.nn.awb", "rpi.ccm"
 DISABLED = "disable."
 """Beginning of the name of an algorithm that libcamera does not run."""
 TARGETS = ("bcm2835", "pisp")
@@ -63,17 +58,16 @@ def parse_tuning(path: Path, text: str) -> Tuning:
         raise ValueError(f"version {version!a} and target {target!a} are not 2 and {TARGETS}")
     algorithms = _algorithms(_field(fields, "algorithms"))
     curves, sensitivities = {}, {}
-    for name in (BAYES, NETWORK):
-        if name in algorithms and "ct_curve" in algorithms[name].value:
-            sensitivities[name] = _sensitivities(algorithms[name])
-            curves[name] = _curve(algorithms[name], sensitivities[name])
+    for name, algorithm in algorithms.items():
+        if name in (BAYES, NETWORK) and "ct_curve" in algorithm.value:
+            sensitivities[name] = _sensitivities(algorithm)
+            curves[name] = _curve(algorithm, sensitivities[name])
     return Tuning(
         path,
         text,
         str(target),
         next(iter(curves.values()), None),
         _matrices(algorithms[MATRICES]) if MATRICES in algorithms else None,
-        _lux(algorithms[LUX]) if LUX in algorithms else None,
         algorithms,
         sensitivities,
     )
@@ -113,6 +107,29 @@ def replace_colors(
     return text
 
 
+def searched_temperatures(tuning: Tuning) -> tuple[float, float] | None:
+    """Return the lowest and highest temperature in kelvin of the modes of white balance.
+
+    None stands for a file without such modes.
+    """
+    modes = [
+        mode.value
+        for name in (BAYES, NETWORK)
+        if name in tuning.sensitivities
+        and (listed := tuning.algorithms[name].value.get("modes")) is not None
+        and isinstance(listed.value, dict)
+        for mode in listed.value.values()
+    ]
+    ends = [
+        mode[end].value
+        for mode in modes
+        if isinstance(mode, dict)
+        for end in ("lo", "hi")
+        if end in mode and _is_number(mode[end].value)
+    ]
+    return (min(ends), max(ends)) if ends else None
+
+
 def write_tuning(path: Path, text: str) -> None:
     """Write the text of a tuning file, unchanged to the byte.
 
@@ -124,18 +141,19 @@ def write_tuning(path: Path, text: str) -> None:
 
 
 def _algorithms(node: Node) -> dict[str, Node]:
-    """Return algorithms of colour by name; one that runs goes before one that is disabled."""
+    """Return algorithms of colour by name, first those that run."""
     if not isinstance(node.value, list):
         raise ValueError("algorithms are not a list")
-    algorithms: dict[str, Node] = {}
+    running: dict[str, Node] = {}
+    disabled: dict[str, Node] = {}
     for entry in node.value:
         for written, parameters in _object(entry, "an algorithm").items():
             name = written.removeprefix(DISABLED)
-            if name in (BAYES, NETWORK, MATRICES, LUX):
-                _object(parameters, name)
-                if written == name or name not in algorithms:
-                    algorithms[name] = parameters
-    return algorithms
+            if name in (BAYES, NETWORK, MATRICES):
+                enabled = _object(parameters, name).get("enabled")
+                runs = written == name and (enabled is None or enabled.value is not False)
+                (running if runs else disabled)[name] = parameters
+    return running | {name: node for name, node in disabled.items() if name not in running}
 
 
 def _sensitivities(algorithm: Node) -> tuple[float, float]:
@@ -168,15 +186,6 @@ def _matrices(algorithm: Node) -> ColorMatrices:
         raise ValueError("a ccm has not nine numbers")
     _check_temperatures(temperatures, "ccms")
     return ColorMatrices(temperatures, np.array(matrices).reshape(-1, 3, 3))
-
-
-def _lux(algorithm: Node) -> LuxReference:
-    fields = algorithm.value
-    names = "reference_shutter_speed", "reference_gain", "reference_Y", "reference_lux"
-    exposure, gain, brightness, lux = (_positive(_field(fields, name), name) for name in names)
-    aperture = fields.get("reference_aperture")
-    measured = 1.0 if aperture is None else _positive(aperture, "reference_aperture")
-    return LuxReference(exposure, gain, measured, brightness, lux)
 
 
 def _object(node: Node, what: str) -> dict[str, Node]:

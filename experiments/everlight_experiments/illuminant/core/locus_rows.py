@@ -121,8 +121,8 @@ def locus_sections(
     """Return the report's section on colour temperature; empty unless all cameras have a locus.
 
     Args:
-      comparison: comparison whose units the intervals resample, with all images in one fold or in
-        folds without repeated images.
+      comparison: comparison whose units the intervals resample, with every image once. Units other
+        than images are in the order of `data`.
       by_row: estimates of every image by method.
       data: images in the order of the estimates.
     """
@@ -148,7 +148,7 @@ def temperature_table(
     columns = [Column("Method")]
     columns += [Column(name, "mired") for name in ("Mean", "95% interval")]
     columns += [Column(name, "degrees at 5,000 K") for name in ("Mean", "95% interval")]
-    columns += [Column("Distance from the locus", "R/G and B/G")]
+    columns += [Column("Distance from the CT curve", "R/G and B/G")]
     if CAMERA in errors:
         title = f"{CAMERA} minus method, mired"
         columns += [Column(name, title) for name in ("Mean", "95% interval")]

@@ -1,7 +1,7 @@
 """Write a camera's colours into a copy of a tuning file.
 
     everlight illuminant export imx708.npz --to libcamera --tuning imx708.json --out mine.json
-    everlight illuminant export charts/ --to libcamera --tuning uncalibrated.json --out mine.json
+    everlight illuminant export charts/ --to libcamera --tuning imx708.json --out mine.json
 
 The locus is fitted to illuminants of known colour temperature: labelled thumbnails, or raw
 photographs of a colour chart. Photographs of a chart also give a colour matrix per temperature.
@@ -17,15 +17,21 @@ import tyro
 from jaxtyping import Float
 
 from everlight.checks import Between
-from everlight.color.locus import MIRED, fit_color_matrix, fit_locus
+from everlight.color.locus import fit_color_matrix, fit_locus
 from everlight_data.color.tuning_files.labelled_colors import (
     LabelledColors,
     Patches,
     read_labelled_colors,
 )
-from everlight_data.color.tuning_files.libcamera import read_tuning, replace_colors, write_tuning
+from everlight_data.color.tuning_files.libcamera import (
+    read_tuning,
+    replace_colors,
+    searched_temperatures,
+    write_tuning,
+)
+from everlight_data.color.tuning_files.tuning_colors import illuminants_at
 from everlight_data.errors import DataError
-from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve
+from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve, Tuning
 from everlight_data.writing import make_folder
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import check_options
@@ -51,14 +57,14 @@ class ExportOptions:
     """Software that reads the file."""
     points: Annotated[int, Between(2, 50)] = 6
     """Largest number of points of the CT curve. With as many temperatures or fewer each is a point;
-    else the points are quantiles of the temperatures, in mired."""
+    else the points are quantiles of the images' temperatures, each the temperature of one."""
 
     def __post_init__(self):
         check_options(self)
         if self.out.suffix != ".json":
             raise DataError(f"--out {self.out}: give the name of a file that ends in .json")
-        if self.out.exists() and self.tuning.exists() and self.out.samefile(self.tuning):
-            raise DataError(f"--out {self.out} is the tuning file itself; give another name")
+        if self.out.exists():
+            raise DataError(f"--out {self.out} exists; move it or give another name")
 
 
 def export(options: ExportOptions) -> Path:
@@ -69,6 +75,9 @@ def export(options: ExportOptions) -> Path:
         or the file cannot be written.
     """
     tuning = read_tuning(options.tuning)
+    tuning.needed_curve()
+    if options.source.is_dir():
+        tuning.needed_matrices()
     colors = read_labelled_colors(options.source)
     if len({*colors.temperatures.tolist()}) < MIN_TEMPERATURES:
         raise DataError(
@@ -90,19 +99,23 @@ def export(options: ExportOptions) -> Path:
         print("ccms: those of the tuning file, since the source shows no colour chart")
     else:
         print(f"ccms: matrices of {counted(len(matrices.temperatures), 'temperature')}, by charts")
+    for warning in curve_warnings(tuning, curve):
+        print(f"warning: {warning}")
     print(f"tuning file: {options.out}")
     return options.out
 
 
 def fit_curve(colors: LabelledColors, points: int) -> TemperatureCurve:
     """Return the locus of illuminants of known temperature, with at most that many points."""
-    knots = np.unique(colors.temperatures)
+    # A tuning file has one decimal.
+    temperatures = np.round(colors.temperatures, 1)
+    knots = np.unique(temperatures)
     if len(knots) > points:
+        # A knot between the temperatures of images may have none near, and no determined value.
         shares = np.linspace(0, 1, points)
-        knots = np.unique(np.round(MIRED / np.quantile(MIRED / colors.temperatures, shares)))
+        knots = np.unique(np.quantile(temperatures, shares, method="nearest"))
     kelvin, chromaticities, places = (
-        jnp.asarray(values, jnp.float32)
-        for values in (colors.temperatures, colors.chromaticities, knots)
+        jnp.asarray(values, jnp.float32) for values in (temperatures, colors.chromaticities, knots)
     )
     fitted = fit_locus(kelvin, chromaticities, places)
     return TemperatureCurve(knots, np.asarray(fitted.chromaticities, float))
@@ -126,11 +139,35 @@ def fit_matrices(colors: LabelledColors) -> ColorMatrices:
 
 def residual(colors: LabelledColors, curve: TemperatureCurve) -> float:
     """Return the mean distance of illuminants from the locus at their temperatures."""
-    on_curve = [
-        np.interp(colors.temperatures, curve.temperatures, channel)
-        for channel in curve.chromaticities.T
-    ]
-    return float(np.linalg.norm(colors.chromaticities - np.stack(on_curve, axis=1), axis=1).mean())
+    on_curve = illuminants_at(curve, colors.temperatures)[:, ::2]
+    return float(np.linalg.norm(colors.chromaticities - on_curve, axis=1).mean())
+
+
+def curve_warnings(tuning: Tuning, curve: TemperatureCurve) -> list[str]:
+    """Return what may make libcamera's white balance wrong by a CT curve.
+
+    libcamera searches all temperatures of a mode, and continues the curve's first and last segments
+    beyond their ends (`src/ipa/libipa/pwl.cpp`).
+    """
+    warnings = []
+    low, high = curve.temperatures[[0, -1]]
+    searched = searched_temperatures(tuning)
+    if searched is not None and (searched[0] < low or searched[1] > high):
+        warnings.append(
+            f"the CT curve has {low:.0f} K to {high:.0f} K, and the awb modes of {tuning.path} "
+            f"search {searched[0]:.0f} K to {searched[1]:.0f} K; libcamera extends the first and "
+            "last segments there, so add images of such temperatures"
+        )
+    red, blue = np.diff(curve.chromaticities, axis=0).T
+    for name, is_wrong in (("R/G does not fall", red >= 0), ("B/G does not rise", blue <= 0)):
+        if is_wrong.any():
+            place = np.flatnonzero(is_wrong)[0]
+            start, end = curve.temperatures[place : place + 2]
+            warnings.append(
+                f"{name} from {start:.0f} K to {end:.0f} K, as it does under usual illuminants; "
+                "check the temperatures of the images"
+            )
+    return warnings
 
 
 def _fit_matrix(charts: list[Patches]) -> Float[np.ndarray, "3 3"]:

@@ -139,9 +139,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
     experiment = _experiment(model, comparison, cameras, options.seed, command)
-    # Without groups folds leave images out or repeat none; the section needs each image once.
-    if comparison.truth.shape[-2] == len(data.images):
-        experiment = replace(experiment, after=locus_sections(comparison, by_row, data))
+    # Every image is tested once; only groups are units, and their comparison has the images' order.
+    experiment = replace(experiment, after=locus_sections(comparison, by_row, data))
     report = publish(folder, experiment)
     statistics = fold_statistics(comparison.errors()[method.name])
     print(

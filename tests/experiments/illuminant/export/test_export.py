@@ -69,6 +69,64 @@ def test_many_temperatures_are_fitted_by_points_at_quantiles(options, rng, tmp_p
     np.testing.assert_allclose(curve.chromaticities, expected, atol=1e-4)
 
 
+def test_knots_are_temperatures_of_images(rng, tmp_path):
+    """Interpolated quantiles of these would have a knot at 3,947 K, between all images."""
+    kelvin = np.repeat([2500.0, 3000, 5000], [3, 37, 50])
+    kelvin = np.concatenate([kelvin, np.linspace(5600, 6000, 10)])
+    curve = fit_curve(read_labelled_colors(labelled(tmp_path / "gap.npz", kelvin, rng)), 6)
+    assert {*curve.temperatures} <= {*np.round(kelvin, 1)}
+    expected = [np.interp(curve.temperatures, KELVIN, channel) for channel in COLORS.T]
+    np.testing.assert_allclose(curve.chromaticities, np.stack(expected, axis=1), atol=0.03)
+    assert (np.diff(curve.chromaticities[:, 0]) < 0).all()
+
+
+def libcamera_value(temperature, temperatures, values):
+    """Evaluate a curve as libcamera's `Pwl::eval`, which extends the first and last segments."""
+    span = np.clip(np.searchsorted(temperatures, temperature) - 1, 0, len(temperatures) - 2)
+    start, end = temperatures[span : span + 2]
+    low, high = values[span : span + 2]
+    return low + (temperature - start) * (high - low) / (end - start)
+
+
+def test_a_short_curve_is_exported_with_a_warning(options, rng, tmp_path, capsys):
+    """The tuning file's mode searches 2,500 K to 7,700 K."""
+    labelled(options.source, np.array([4500.0, 5500]), rng)
+    curve = read_tuning(export(options)).curve
+    # At the mode's end libcamera has R/G of 0.23; a curve that is constant there has 0.45.
+    extended = libcamera_value(7700, curve.temperatures, curve.chromaticities[:, 0])
+    assert abs(extended - curve.chromaticities[-1, 0]) > 0.1
+    printed = capsys.readouterr().out
+    assert "warning: the CT curve has 4500 K to 5500 K, and the awb modes of" in printed
+    assert "search 2500 K to 7700 K" in printed
+    labelled(options.source, np.array([2500.0, 4000, 7700]), rng)
+    export(replace(options, out=tmp_path / "long.json"))
+    assert "warning" not in capsys.readouterr().out
+
+
+def test_a_curve_that_bends_back_is_exported_with_a_warning(options, rng, capsys):
+    labelled(options.source, KELVIN, rng)
+    stored = dict(np.load(options.source))
+    np.savez(options.source, **stored | {"temperature": KELVIN[[1, 0, 2]]})
+    export(options)
+    printed = capsys.readouterr().out
+    assert "R/G does not fall from 2500 K to 4000 K" in printed
+    assert "B/G does not rise from 2500 K to 4000 K" in printed
+
+
+@pytest.mark.parametrize(("name", "message"), [("ct_curve", "no ct_curve"), ("ccms", "no ccms")])
+def test_a_file_without_a_list_is_refused_before_photographs_are_read(
+    options, name, message, tmp_path
+):
+    """libcamera's own uncalibrated.json has no `ct_curve`; the folder's photo cannot be read."""
+    algorithm = {"ct_curve": "rpi.awb", "ccms": "rpi.ccm"}[name]
+    text = TUNING.replace('"rpi.nn.awb"', '"rpi.other"').replace(f'"{algorithm}"', '"rpi.none"')
+    options.tuning.write_text(text)
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "photos" / "a_5000k.dng").write_bytes(b"")
+    with pytest.raises(DataError, match=message):
+        export(replace(options, source=tmp_path / "photos"))
+
+
 def test_matrices_are_those_of_the_charts_of_a_temperature(rng):
     """Two charts under 5,000 K have one matrix, one under 3,000 K has another."""
     warm = np.array([[1.5, -0.4, -0.1], [-0.3, 1.5, -0.2], [0.1, -0.8, 1.7]])
@@ -149,8 +207,14 @@ def test_sources_that_do_not_suffice_are_refused(options, charts, tmp_path, rng)
             export(replace(options, source=unnamed))
 
 
-def test_the_tuning_file_itself_is_not_replaced(options):
-    with pytest.raises(DataError, match=r"imx1\.json is the tuning file itself"):
-        replace(options, out=options.tuning)
+def test_an_existing_file_is_not_replaced(options):
+    options.out.parent.mkdir()
+    options.out.write_text("{}")
+    for out in (options.tuning, options.out):
+        with pytest.raises(DataError, match=rf"--out .*{out.name} exists; move it or give another"):
+            replace(options, out=out)
+
+
+def test_a_file_has_a_json_name(options):
     with pytest.raises(DataError, match=r"give the name of a file that ends in \.json"):
         replace(options, out=options.out.with_suffix(".txt"))

@@ -127,6 +127,17 @@ def test_the_cameras_own_estimates_are_compared_in_mired(released):
     assert row[5] == "0.000"
 
 
+def test_one_camera_without_groups_has_its_errors_in_mired(released, monkeypatch):
+    """The folds hold the images in another order than the set; the camera errs by 10 mired."""
+    monkeypatch.setattr(source, "MIN_IMAGES", COUNT)
+    one = replace(released, groups=None, split="cross-camera", cameras=("A1",))
+    report = run_train(one).read_text()
+    section = report.split("Colour temperature")[-1]
+    rows = [re.findall(r"<td[^>]*>(.*?)</td>", row) for row in section.split("<tr")]
+    (row,) = [row for row in rows if row and html.unescape(row[0]) == locus_rows.CAMERA]
+    assert row[1:3] == ["10.00", "10.00 to 10.00"]
+
+
 def test_the_locus_of_a_tuning_is_that_of_the_library():
     curve = parse_tuning("a.json", TUNING).curve
     locus = locus_rows.locus_of(curve)
