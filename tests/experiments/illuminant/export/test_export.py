@@ -81,7 +81,7 @@ def test_knots_are_temperatures_of_images(rng, tmp_path):
 
 
 def libcamera_value(temperature, temperatures, values):
-    """Evaluate a curve as libcamera's `Pwl::eval`, which extends the first and last segments."""
+    """Return a value by libcamera's `Pwl::eval`, which extends the first and last segments."""
     span = np.clip(np.searchsorted(temperatures, temperature) - 1, 0, len(temperatures) - 2)
     start, end = temperatures[span : span + 2]
     low, high = values[span : span + 2]
