@@ -37,7 +37,7 @@ tensors in float32, differ by 1e-6 at most, relative to the largest value. Diffe
   features, t times less.
 - Finetuning passes exemplars as they are, after the task's ones have been herded. In the official
   code they are augmented, and of the task's samples as many are taken as there are exemplars of
-  each earlier class, before herding. So with a fixed total of K exemplars a class has K / all
+  each earlier class, before herding. So with a fixed total of K exemplars every class has K / all
   classes here, and K / earlier classes there.
 - All rows of the head exist from the start, on which weight decay acts; both codes draw the rows of
   new classes in every task.
