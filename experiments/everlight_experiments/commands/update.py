@@ -52,6 +52,8 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 PLANNED = "tasks"
 """Argument of methods that plan for a number of tasks, such as parts of a memory for each."""
+FIXED_HEADS = ("X-DER-RPC",)
+"""Methods whose head has a fixed direction per class; the directions depend on their number."""
 
 
 class EarlierRuns(NamedTuple):
@@ -197,6 +199,8 @@ def _obstacle(runs: EarlierRuns, row: Method, later: Benchmark) -> str | None:
     """Return why a method cannot learn the new task; None where it can."""
     if PLANNED in runs.programs.arguments(row, 1.0):
         return "plans for the number of tasks that its run had"
+    if row.name in FIXED_HEADS:
+        return "has a head of fixed directions, which change with the number of classes"
     return incompatibility(row, later.setting.capabilities)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from everlight.continual import StoredImages, TaskSequence
 from everlight.continual.engine.sources import less_offset
+from everlight.data_checks import repeated_samples
 from everlight.models import NetworkRequest
 from everlight.scenarios import append_task, without_validation
 from everlight_data.errors import DataError
@@ -47,6 +48,7 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
             "are drawn from one set; train a new run"
         )
     loaded = _load(added, images)
+    _check_unknown(added, images, loaded.images)
     joined = join_image_sets(images, loaded.images)
     features = _joined_features(inputs, added, loaded.images, runs)
     stored = _stored_with(inputs.stored, joined if features is None else features)
@@ -86,6 +88,21 @@ def _extended_sequence(
     of_seed = sequences_of_stream(joined, samples, config.validation_fraction)
     task = of_seed(0, use == "validation")
     return append_task(base, task if config.protocol.validates else without_validation(task))
+
+
+def _check_unknown(added: AddedData, images: ImageSet, further: ImageSet) -> None:
+    """Raise DataError where an image trains on one side and is tested on the other."""
+    trained, added_trained = len(images.train_labels), len(further.train_labels)
+    pairs = (
+        (further.images[:added_trained], images.images[trained:]),
+        (images.images[:trained], further.images[added_trained:]),
+    )
+    count = sum(int(repeated_samples(train, test).sum()) for train, test in pairs)
+    if count:
+        raise DataError(
+            f"--data {added.data} has {count:,} images that the run tests or was trained on, so "
+            "that an image would be trained and tested; leave out the images that the run has"
+        )
 
 
 def join_image_sets(images: ImageSet, further: ImageSet) -> ImageSet:

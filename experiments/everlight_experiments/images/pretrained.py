@@ -78,6 +78,12 @@ def load_layers(path: Path, net: Network, shape: tuple[int, int, int]) -> Layers
     weights = _weights_of_run(path) if any(path.glob(f"{NETS}/*")) else load_user_weights(path)
     head = _head(net, params, weights.params)
     below = {name: layer for name, layer in params.items() if name not in head}
+    if not below:
+        raise DataError(
+            f"--pretrained {path} has another number of classes than --net, {net.note}, in a layer "
+            "that holds the whole network, so that nothing of it would be loaded; name its layers "
+            "as attributes of the network, and not as members of one list"
+        )
     expected = named_leaves(below), named_leaves(batch_stats)
     stored = _without_layers(weights.params, head), weights.batch_stats
     differences = [

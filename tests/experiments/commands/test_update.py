@@ -186,3 +186,12 @@ def test_color_images_are_refused_where_gray_ones_were_learned(runs, tmp_path):
     np.savez(path, images=np.zeros((6, 8, 8, 3), np.uint8), labels=["a"] * 6)
     with pytest.raises(DataError, match="grey"):
         update(runs / "run-old-demo", "--data", str(path))
+
+
+def test_images_that_the_run_tests_are_not_trained(runs, tmp_path):
+    """Rows 20 to 29 of a class are test images of the run; of ten, two stay test images."""
+    path = save_images(tmp_path / "tested.npz", [0], start=20, count=10)
+    with pytest.raises(
+        DataError, match=r"--data .*tested.npz has 8 images that the run tests or was trained on"
+    ):
+        update(runs / "run-old-demo", "--data", path)
