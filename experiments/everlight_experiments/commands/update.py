@@ -74,34 +74,34 @@ class EarlierRuns(NamedTuple):
         first = self.run.options.seed
         return SequenceId("evaluation", first, seed - first)
 
-    def result(self, method: Method, seed: int) -> SequenceResult:
-        """Return the result of a run after its last task.
+    def hyperparameter(self, method: Method, seed: int) -> float:
+        """Return the hyper-parameter with which a run was trained.
 
         Raises:
           DataError: the run did not finish, or has other data or settings.
         """
-        path = nets_folder(self.run.folder, self.run.prefix, self.setting, method, seed)
+        path = self._folder(method, seed)
         last = self.tasks - 1
-        numbers = open_existing(path).numbers() if path.is_dir() else []
-        if last not in numbers:
+        if not path.is_dir() or last not in open_existing(path).numbers():
             raise DataError(
                 f"{self.run.folder} has no network of {method.name}, {self.setting}, seed {seed}, "
                 "after its last task: the run did not finish, or it diverged. Run its command "
                 "again, or give other --methods, --seed or --seeds."
             )
-        checkpoints = open_existing(path)
-        verified_hyperparameter(checkpoints, last, self.benchmark, method, self.sequence_id(seed))
-        return checkpoints.restore(last, self.programs.saved_shapes(method)).state
+        sequence = self.sequence_id(seed)
+        return verified_hyperparameter(open_existing(path), last, self.benchmark, method, sequence)
 
-    def hyperparameter(self, method: Method, seed: int) -> float:
-        """Return the hyper-parameter with which a run was trained."""
-        path = nets_folder(self.run.folder, self.run.prefix, self.setting, method, seed)
-        return open_existing(path).fingerprint(self.tasks - 1)["hyperparameter"]
+    def result(self, method: Method, seed: int) -> SequenceResult:
+        """Return the result after its last task of a run whose hyper-parameter was verified."""
+        shapes = self.programs.saved_shapes(method)
+        return open_existing(self._folder(method, seed)).restore(self.tasks - 1, shapes).state
+
+    def _folder(self, method: Method, seed: int) -> Path:
+        return nets_folder(self.run.folder, self.run.prefix, self.setting, method, seed)
 
     def seeds(self, method: Method) -> list[int]:
         """Return the seeds of which there are networks."""
-        path = nets_folder(self.run.folder, self.run.prefix, self.setting, method, 0).parent
-        return sorted(map(int, names_in(path)))
+        return sorted(map(int, names_in(self._folder(method, 0).parent)))
 
 
 class Update(NamedTuple):
@@ -188,10 +188,8 @@ def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, i
     first = numbers[0] if options.seed is None else options.seed
     later = [seed for seed in numbers if seed >= first]
     count = max(1, len(later)) if options.seeds is None else options.seeds
-    for seed in range(first, first + count):
-        runs.result(row, seed)
-    value = runs.hyperparameter(row, first)
-    values = (value,) if row.hyperparameters else ()
+    verified = [runs.hyperparameter(row, seed) for seed in range(first, first + count)]
+    values = (verified[0],) if row.hyperparameters else ()
     return Job(runs.setting, row._replace(hyperparameters=values), count), first
 
 
