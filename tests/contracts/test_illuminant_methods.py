@@ -9,7 +9,7 @@ import pytest
 
 from everlight import color
 from everlight.color.estimators import minkowski
-from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE
+from everlight.color.learned.capture_aware import CAPTURE_AWARE, IMAGE_ALONE
 from everlight.color.learned.confidence_pooling import TrunkViews
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.declared_rows import declared_rows
@@ -20,7 +20,7 @@ ROWS = {name: row for name, row in color.ILLUMINANT_METHODS.items() if not row.c
 """The costly ones are the same functions with larger networks."""
 STEPS, ROUNDS = {"steps": 30}, {"crossentropy_steps": 2, "likelihood_steps": 2}
 TAKING_STEPS = ("C5, small form", "CCMNet, small form", "DMCC", "FC4-style", "SIIE")
-FEW_STEPS = dict.fromkeys((*TAKING_STEPS, TIME_AWARE, IMAGE_ALONE), STEPS)
+FEW_STEPS = dict.fromkeys((*TAKING_STEPS, CAPTURE_AWARE, IMAGE_ALONE), STEPS)
 FEW_STEPS |= dict.fromkeys(("FFCC", TUNED_HERE), ROUNDS)
 """Training arguments of rows that take steps."""
 
@@ -65,15 +65,15 @@ def side_of(count):
 
 def described(row, image, mask):
     """Return the features of one image."""
-    if row.features is not None:
+    if row.features is not None and not row.reads_capture:
         return row.features(image, mask)
     mask = jnp.ones(image.shape[:2]) if mask is None else mask
     return jax.tree.map(lambda leaf: leaf[0], row.describe(image[None], mask[None], side_of(1)))
 
 
 def reads_pixels_alone(row):
-    """Return whether a row needs neither other images of the same size nor maps of places."""
-    return row.features is not None and not row.reads_others
+    """Return whether a row needs neither captures, nor other images, nor maps of places."""
+    return row.features is not None and not (row.reads_others or row.reads_capture)
 
 
 def labelled(row, images, illuminants):
@@ -227,11 +227,11 @@ def test_rows_without_side_information():
     rows = color.methods_for(color.SideInformation())
     assert {row.name for row in color.ILLUMINANT_METHODS.values() if row.name not in rows} == {
         "FFCC, its settings tuned by its authors on this camera's folds",
-        "Time-aware, without the capture",
+        "Capture-aware, without the capture",
     }
     reasons = {name: row.incompatibility(color.SideInformation()) for name, row in rows.items()}
     assert {name for name, reason in reasons.items() if reason} == {
-        *("CCMNet, small form", "CCMNet at the authors' size", "FC4-style", "Time-aware")
+        *("CCMNet, small form", "CCMNet at the authors' size", "FC4-style", "Capture-aware")
     }
 
 

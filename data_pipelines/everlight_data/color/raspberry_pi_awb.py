@@ -115,6 +115,7 @@ def _load_module(folder: Path, module: str) -> ConstancySet:
         names=stored.names,
         illuminants=stored.illuminants,
         read_image=lambda row: Photograph(stored.images[row], stored.masks[row]),
+        captures=stored.captures,
         camera_estimates=illuminants_at(curve, temperatures),
         tuning=tuning._replace(curve=curve),
     )

@@ -1,6 +1,6 @@
 """`ConstancySet`, which every reader of photographs with measured illuminants returns."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +17,17 @@ class Photograph(NamedTuple):
     mask: Bool[np.ndarray, "h w"]
 
 
+class Captures(NamedTuple):
+    """Vectors of images' captures, and the arrays of a file of thumbnails that they are of."""
+
+    values: Float[np.ndarray, "n f"]
+    sources: tuple[str, ...]
+
+    def at(self, rows: Sequence[int] | np.ndarray) -> "Captures":
+        """Return the vectors of the images at these places."""
+        return self._replace(values=self.values[rows])
+
+
 class ConstancySet(NamedTuple):
     """Photographs of one camera."""
 
@@ -24,8 +35,8 @@ class ConstancySet(NamedTuple):
     illuminants: Float[np.ndarray, "n 3"]
     read_image: Callable[[int], Photograph]
     """Function from a place to its photograph."""
-    captures: Float[np.ndarray, "n 15"] | None = None
-    """Features of their time and settings; None if they are unknown."""
+    captures: Captures | None = None
+    """Vectors of their captures; None if they are unknown."""
     file: Path | None = None
     """File of thumbnails; None for a release."""
     camera_estimates: Float[np.ndarray, "n 3"] | None = None

@@ -17,9 +17,9 @@ METHOD_NOTES = (
     "FC4-style is FC4's confidence-weighted pooling on a frozen EfficientNet-Lite0 pretrained on "
     "ImageNet, at 128x128 pixels. FC4 itself trains its trunk on full photographs; its row "
     "is the paper's. Predicting each location's illuminant relative to its colour, and the stage "
-    "of the trunk, were selected on Sony A57's folds. Time-aware white balance reads the time, "
-    "the sun, ISO, exposure and flash in addition to the image; a second row has its network "
-    "without them.",
+    "of the trunk, were selected on Sony A57's folds. Capture-aware (time-aware "
+    "white balance of Afifi, Zhao et al. 2025) reads time, sun, ISO, exposure and flash, or lux, "
+    "in addition to the image; a second row has its network without them.",
     "Single-image networks and regressions use nine colour moments, with or without von Kries "
     "re-illumination, as selected by each fold's validation images. These networks have five "
     "layers of nine units, with the loss and training of the two-camera networks. Ensembles are "

@@ -35,6 +35,18 @@ class LabelledImages(NamedTuple):
     cameras: Int[Array, "n"]
 
 
+class CapturedFeatures(NamedTuple):
+    """Features of an image, and the vector of its capture.
+
+    Attributes:
+      features: features of the image.
+      capture: vector such as `capture_features` or `lux_feature`.
+    """
+
+    features: PyTree
+    capture: Float[Array, "*n f"]
+
+
 class SideInformation(NamedTuple):
     """Information that methods read in addition to the pixels of a set of images.
 
@@ -43,7 +55,8 @@ class SideInformation(NamedTuple):
       camera: camera of the images to estimate.
       calibrations: calibration of each camera; None where one is unknown.
       uncalibrated: reason why there are no calibrations.
-      captures: `capture_features` of all images, in their order; None where they are unknown.
+      captures: vectors of all images' captures, such as `capture_features` or `lux_feature`, in
+        their order; None where they are unknown.
       trunk_views: function from all images and masks to `TrunkViews` of a frozen network.
       missing_trunk: function that returns why that network cannot run; empty if it can.
     """
@@ -93,6 +106,8 @@ class IlluminantMethod:
         the same camera, leading axis `ADDITIONAL_IMAGES`.
       set_features: features of all images and masks, from side information too; for methods that
         read more than pixels.
+      reads_capture: whether it reads the vector of an image's capture too; `fit` and `predict` then
+        get `CapturedFeatures`.
       reads_others: whether it reads unlabelled images by the camera of the image.
       calibrate: function from parameters and a camera's calibration to the parameters for that
         camera; None for methods that read no calibration.
@@ -108,6 +123,7 @@ class IlluminantMethod:
     fit: Callable[[LabelledImages, SideInformation], PyTree] = no_parameters
     predict: Callable[..., Illuminant] = features_as_illuminant
     set_features: Callable[[ArrayLike, ArrayLike, SideInformation], PyTree] | None = None
+    reads_capture: bool = False
     reads_others: bool = False
     calibrate: Callable[[PyTree, CameraCalibration], PyTree] | None = None
     is_camera_specific: bool = False
@@ -139,7 +155,10 @@ class IlluminantMethod:
         """Return the features of all images."""
         if self.set_features is not None:
             return self.set_features(images, masks, side)
-        return map_images(self.features, jnp.asarray(images), jnp.asarray(masks))
+        features = map_images(self.features, jnp.asarray(images), jnp.asarray(masks))
+        if self.reads_capture:
+            return CapturedFeatures(features, jnp.asarray(side.captures))
+        return features
 
 
 @partial(jax.jit, static_argnums=0)

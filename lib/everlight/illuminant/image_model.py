@@ -15,7 +15,11 @@ from everlight.color.alignment import MaskedImage
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.feature_distribution import feature_distance
-from everlight.color.illuminant_method import ADDITIONAL_IMAGES, IlluminantMethod
+from everlight.color.illuminant_method import (
+    ADDITIONAL_IMAGES,
+    CapturedFeatures,
+    IlluminantMethod,
+)
 from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
@@ -104,6 +108,7 @@ class ImageModel:
         learns nothing and was not compared with known illuminants.
       cameras: cameras of the training images.
       trained_on: training data in words.
+      captures: what it reads of an image's capture, such as `lux`; empty if it reads none.
     """
 
     name: str
@@ -114,6 +119,7 @@ class ImageModel:
     errors: ErrorCalibration | None
     cameras: tuple[str, ...]
     trained_on: str
+    captures: tuple[str, ...] = ()
 
     @property
     def needs_others(self) -> bool:
@@ -131,26 +137,38 @@ class ImageModel:
         mask: Bool[ArrayLike, "h w"] | None = None,
         others: Sequence[DescribedImage] = (),
         calibration: CameraCalibration | None = None,
+        capture: Float[ArrayLike, "f"] | None = None,
     ) -> Float[np.ndarray, "3"]:
         """Return the illuminant (R/G, 1, B/G) of an image; arguments as of its methods.
 
         Raises:
           UnsuitableImageError: the image determines none.
         """
-        return self.estimate(self.describe(image, mask), others, calibration).illuminant
+        return self.estimate(self.describe(image, mask, capture), others, calibration).illuminant
 
     def describe(
-        self, image: Float[ArrayLike, "h w 3"], mask: Bool[ArrayLike, "h w"] | None = None
+        self,
+        image: Float[ArrayLike, "h w 3"],
+        mask: Bool[ArrayLike, "h w"] | None = None,
+        capture: Float[ArrayLike, "f"] | None = None,
     ) -> DescribedImage:
         """Return what the model reads of an image.
 
         Args:
           image: linear raw colours of any size, 0 at the black level, without white balance.
           mask: mask of valid pixels; by default pixels are valid below 95% of the image's maximum.
+          capture: vector of the image's capture, such as `everlight.color.lux_feature`, for a model
+            with `captures`.
 
         Raises:
-          UnsuitableImageError: all pixels are masked or black.
+          UnsuitableImageError: all pixels are masked or black, or a vector is missing or not read.
         """
+        if self.captures and capture is None:
+            raise UnsuitableImageError(
+                f"{self.name} reads {', '.join(self.captures)} of an image's capture; give it too"
+            )
+        if not self.captures and capture is not None:
+            raise UnsuitableImageError(f"{self.name} reads no capture; leave it out")
         seen = self.thumbnail(image, mask)
         if not bool(jnp.any(seen.mask)):
             raise UnsuitableImageError(
@@ -158,6 +176,8 @@ class ImageModel:
                 "and masked pixels and not black; give an image with such pixels"
             )
         features = described_features(self.method.features, *seen)
+        if capture is not None:
+            features = CapturedFeatures(features, jnp.asarray(capture))
         return DescribedImage(features, described_features(pixel_moments, *seen))
 
     def thumbnail(

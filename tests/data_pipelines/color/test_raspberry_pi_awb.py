@@ -87,6 +87,7 @@ def test_labels_and_estimates_are_points_of_the_curve(root, release):
     np.testing.assert_allclose(photos.camera_estimates, [[0.5, 1, 0.5], sixth], rtol=1e-6)
     assert photos.tuning.target == "pisp"
     assert not photos.read_image(0).mask[3, 4]
+    np.testing.assert_allclose(photos.captures.values, np.log([[322], [8646]]), rtol=1e-6)
 
 
 def test_contributors_are_groups_and_modules_are_cameras(root, release):

@@ -80,11 +80,22 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
     arrays = {"images": images, "illuminant_rgb": ILLUMINANTS, "names": names}
     np.savez(tmp_path / "a.npz", **arrays, **CAPTURES)
     cameras = thumbnail_set(tmp_path / "a.npz")
-    first, last = cameras["A"].captures
+    first, last = cameras["A"].captures.values
+    assert cameras["A"].captures.sources == tuple(CAPTURES)
     np.testing.assert_allclose(first[:6], 1 - np.array([3.5, 3, 3, 9, 9.5, 15]) / 24, rtol=1e-6)
     np.testing.assert_array_equal(first[6:12], [0, 0, 1, 1, 1, 1])
     np.testing.assert_allclose(last[12:], [np.log(800), np.log(0.25), 1], rtol=1e-6)
-    assert cameras["B"].captures.shape == (1, 15)
+    assert cameras["B"].captures.values.shape == (1, 15)
+    lux = np.array([0, 20, 5000])
+    np.savez(tmp_path / "lux.npz", **arrays, lux=lux)
+    brightness = thumbnail_set(tmp_path / "lux.npz")["A"].captures
+    assert brightness.sources == ("lux",)
+    np.testing.assert_allclose(brightness.values, np.log([[1], [5001]]), rtol=1e-6)
+    np.savez(tmp_path / "all.npz", **arrays, **CAPTURES, lux=lux)
+    joined = thumbnail_set(tmp_path / "all.npz")["A"].captures
+    assert joined.sources == (*CAPTURES, "lux")
+    np.testing.assert_array_equal(joined.values[:, :15], [first, last])
+    np.testing.assert_array_equal(joined.values[:, 15:], brightness.values)
     np.savez(tmp_path / "b.npz", **arrays)
     assert thumbnail_set(tmp_path / "b.npz")["A"].captures is None
 
@@ -99,6 +110,7 @@ def test_thumbnails_have_their_captures(tmp_path, rng):
         ({"flash": np.array(["no"] * 3)}, "flash has dtype <U2"),
         ({"sun_events": np.zeros((3, 5))}, r"sun_events has dtype float64 and shape \(3, 5\)"),
         ({"time": np.zeros(2)}, r"time has dtype float64 and shape \(2,\)"),
+        ({"lux": np.array([1, 2, -1])}, "a value of lux is not between 0 and 1e"),
     ],
 )
 def test_captures_that_do_not_fit_are_refused(tmp_path, change, message):

@@ -23,7 +23,7 @@ from jaxtyping import PyTree
 
 from everlight.checks import Between, check_fields
 from everlight.color import IlluminantMethod, LabelledImages, SideInformation, methods_for
-from everlight.color.illuminant_method import ADDITIONAL_IMAGES
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES, CapturedFeatures
 from everlight.illuminant.image_model import ErrorCalibration, ImageModel, described_features
 from everlight.illuminant.pair_model import PairModel
 from everlight_data.color.models.model_files import (
@@ -35,6 +35,7 @@ from everlight_data.color.models.model_files import (
     save_model,
 )
 from everlight_data.color.models.pair_model_files import read_pair_model
+from everlight_data.color.photographs.thumbnails import LUX
 from everlight_data.color.raw_files.calibrations import single_matrix, stack_calibrations
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
@@ -57,11 +58,15 @@ class ImageDescription:
     """Number of its training images."""
     holds_others: bool
     """True if it keeps training images to stand for other photos by the camera."""
+    captures: Sequence[str] = ()
+    """Names of what it reads of an image's capture; empty if it reads none."""
 
     def __post_init__(self):
         check_fields(self)
         if not self.cameras:
             raise ValueError("no camera is named")
+        if not {*self.captures} <= {LUX}:
+            raise ValueError(f"it reads {one_line(self.captures)} of captures")
 
 
 def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
@@ -73,7 +78,13 @@ def save_image_model(folder: Path, model: ImageModel, images: int) -> None:
       images: number of its training images, on which the size of some methods' models depends.
     """
     described = ImageDescription(
-        model.name, model.side, model.cameras, model.trained_on, images, model.others is not None
+        model.name,
+        model.side,
+        model.cameras,
+        model.trained_on,
+        images,
+        model.others is not None,
+        model.captures,
     )
     fingerprint = dataclasses.asdict(described)
     arrays = {"fitted": model.fitted, "others": model.others, **model.errors._asdict()}
@@ -111,6 +122,8 @@ def read_image_model(stored: StoredModel) -> ImageModel:
     image = array_like(described.side, described.side, 3)
     mask = jax.ShapeDtypeStruct((described.side, described.side), jnp.bool_)
     features = jax.eval_shape(partial(described_features, method.features), image, mask)
+    if method.reads_capture:
+        features = CapturedFeatures(features, array_like(len(described.captures)))
     like = {
         "fitted": _fitted_like(method, features, described.images, side),
         "others": _leading(ADDITIONAL_IMAGES, features) if described.holds_others else None,
@@ -122,6 +135,7 @@ def read_image_model(stored: StoredModel) -> ImageModel:
         side=described.side,
         cameras=cameras,
         trained_on=described.trained_on,
+        captures=tuple(described.captures),
         method=method,
         fitted=arrays.pop("fitted"),
         others=arrays.pop("others"),
@@ -137,7 +151,7 @@ def _leading(count: int, like: PyTree) -> PyTree:
 def _side_like(cameras: Sequence[str]) -> SideInformation:
     """Return side information from which shapes follow, without a file of matrices."""
     blank = stack_calibrations([single_matrix(np.eye(3))] * len(cameras))
-    return SideInformation(sorted(cameras), cameras[0], blank)
+    return SideInformation(sorted(cameras), cameras[0], blank, captures=np.zeros((1, 1)))
 
 
 def _fitted_like(

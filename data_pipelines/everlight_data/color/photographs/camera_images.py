@@ -17,7 +17,7 @@ from everlight_data.color.photographs.published_folds import draw_folds, read_fo
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
 from everlight_data.sets.camera_tuning import Tuning
-from everlight_data.sets.constancy_set import ConstancySet
+from everlight_data.sets.constancy_set import Captures, ConstancySet
 
 THUMBNAIL_SIDE = 384
 """Longest side in pixels of the official release's images for single-image methods."""
@@ -30,16 +30,16 @@ MIN_SIDE = 32
 class CameraImages(NamedTuple):
     """One camera's images in the order of their names; the mask is 0 where a pixel is left out.
 
-    `captures` are the features of their time and settings, `groups` numbers of their scenes or
-    sessions, `camera_estimates` illuminants by the camera's own white balance, and `tuning` is the
-    camera's tuning file, where they are known.
+    `captures` are the vectors of their captures, `groups` numbers of their scenes or sessions,
+    `camera_estimates` illuminants by the camera's own white balance, and `tuning` is the camera's
+    tuning file, where they are known.
     """
 
     images: Float[np.ndarray, "n h w 3"]
     masks: Float[np.ndarray, "n h w"]
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
-    captures: Float[np.ndarray, "n 15"] | None = None
+    captures: Captures | None = None
     groups: Int[np.ndarray, "n"] | None = None
     camera_estimates: Float[np.ndarray, "n 3"] | None = None
     tuning: Tuning | None = None
@@ -69,8 +69,8 @@ class IlluminantImages(NamedTuple):
     """Camera of each image."""
     names: Sequence[str]
     """Name of each image."""
-    captures: Float[np.ndarray, "n 15"] | None = None
-    """Features of each image's time and settings; None where an image has none."""
+    captures: Captures | None = None
+    """Vector of each image's capture; None where an image has none."""
     calibrations: Mapping[str, CameraCalibration] = {}
     """Given calibrations by camera.
 
@@ -153,7 +153,7 @@ def read_camera_images(
         masks,
         camera.illuminants[selected],
         tuple(camera.names[row] for row in selected),
-        None if camera.captures is None else camera.captures[selected],
+        None if camera.captures is None else camera.captures.at(selected),
         camera_estimates=(
             None if camera.camera_estimates is None else camera.camera_estimates[selected]
         ),
@@ -198,7 +198,7 @@ def split_within(
         camera=camera,
         taken_by=[camera] * len(used),
         names=[photos.names[row] for row in used],
-        captures=None if photos.captures is None else photos.captures[used],
+        captures=None if photos.captures is None else photos.captures.at(used),
         groups=None if photos.groups is None else photos.groups[used],
         camera_estimates=None if photos.camera_estimates is None else photos.camera_estimates[used],
         tunings=_tunings({camera: photos}),
@@ -265,7 +265,7 @@ def _join_cameras(cameras: Mapping[str, CameraImages]) -> IlluminantImages:
         camera=taken_by[0],
         taken_by=taken_by,
         names=[name for taken in photos for name in taken.names],
-        captures=_joined([taken.captures for taken in photos]),
+        captures=_joined_captures([taken.captures for taken in photos]),
         groups=_joined([taken.groups for taken in photos]),
         camera_estimates=_joined([taken.camera_estimates for taken in photos]),
         tunings=_tunings(cameras),
@@ -276,6 +276,13 @@ def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Return the rows of all cameras, None where those of one are unknown."""
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if len(known) == len(parts) else None
+
+
+def _joined_captures(parts: Sequence[Captures | None]) -> Captures | None:
+    """Return the vectors of all cameras, None where one has none or has others."""
+    if None in parts or len({part.sources for part in parts}) > 1:
+        return None
+    return parts[0]._replace(values=np.concatenate([part.values for part in parts]))
 
 
 def _tunings(cameras: Mapping[str, CameraImages]) -> dict[str, Tuning]:

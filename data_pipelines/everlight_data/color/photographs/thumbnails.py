@@ -1,4 +1,4 @@
-"""Files of linear thumbnails with their illuminants, and the features of their captures."""
+"""Files of linear thumbnails with their illuminants, and the vectors of their captures."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,12 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features
+from everlight.color.learned.capture_aware import (
+    DAY,
+    EVENTS,
+    capture_features,
+    lux_feature,
+)
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.photographs.linear_pictures import (
     MAX_VALUE,
@@ -20,8 +25,10 @@ from everlight_data.color.photographs.linear_pictures import (
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
-from everlight_data.sets.constancy_set import ConstancySet, Photograph
+from everlight_data.sets.constancy_set import Captures, ConstancySet, Photograph
 
+LUX = "lux"
+LUX_RANGE = 0, 1e9
 CAPTURE: dict[str, tuple[float, float, int]] = {
     "time": (0, DAY, 0),
     "sun_events": (0, DAY, len(EVENTS)),
@@ -31,7 +38,7 @@ CAPTURE: dict[str, tuple[float, float, int]] = {
 }
 """Arrays of captures in a file of thumbnails: least and greatest value, and columns if several.
 
-They are the arguments of `everlight.color.capture_features`, in its units.
+They are the arguments of `everlight.color.capture_features`, in its units. `LUX` is another one.
 """
 
 Saturated = Literal["highlights", "plateaus", "none"]
@@ -46,15 +53,15 @@ level, and a single brightest pixel need not be clipped.
 class Thumbnails(NamedTuple):
     """Linear images with names and illuminants; 1 is white, and 0 in all channels is masked.
 
-    `masks` are the file's own, true everywhere by default; `captures` are the features of each
-    image's time and settings (`everlight.color.capture_features`), or None.
+    `masks` are the file's own, true everywhere by default; `captures` are the vectors of time and
+    settings (`everlight.color.capture_features`), lux (`lux_feature`) or both, or None.
     """
 
     images: Float[np.ndarray, "n h w 3"]
     illuminants: Float[np.ndarray, "n 3"]
     names: tuple[str, ...]
     masks: Bool[np.ndarray, "n h w"]
-    captures: Float[np.ndarray, "n 15"] | None = None
+    captures: Captures | None = None
 
 
 def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
@@ -64,7 +71,7 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
       path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
         3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
         and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked). The five
-        arrays of `CAPTURE` are optional together.
+        arrays of `CAPTURE` are optional together, and `lux`, `[n]`, without them.
       remedy: sentence that every error message ends with.
 
     Raises:
@@ -134,23 +141,33 @@ def _masks(arrays: Mapping[str, np.ndarray], shape: tuple[int, ...]) -> Bool[np.
     return masks != 0
 
 
-def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Float[np.ndarray, "n 15"] | None:
-    """Return the features of the images' captures, None without any of the arrays."""
+def _captures(arrays: Mapping[str, np.ndarray], count: int) -> Captures | None:
+    """Return the vectors of the images' captures, None without any of the arrays."""
     missing = [name for name in CAPTURE if name not in arrays]
-    if len(missing) == len(CAPTURE):
-        return None
-    if missing:
+    if 0 < len(missing) < len(CAPTURE):
         raise ValueError(f"of {', '.join(CAPTURE)} it lacks {', '.join(missing)}")
-    values = []
-    for name, (low, high, width) in CAPTURE.items():
-        array = arrays[name]
-        shape = (count, width) if width else (count,)
-        if array.shape != shape or array.dtype.kind not in "biuf":
-            raise ValueError(f"{name} has {dtype_and_shape(array)}, not numbers of {shape}")
-        if not ((array >= low) & (array <= high)).all():
-            raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
-        values.append(array.astype(bool if name == "flash" else np.float32))
-    return np.asarray(jax.vmap(capture_features)(*values))
+    vectors, sources = [], ()
+    if not missing:
+        *rest, flash = (_checked(arrays, name, count, *form) for name, form in CAPTURE.items())
+        vectors.append(jax.vmap(capture_features)(*rest, flash.astype(bool)))
+        sources += tuple(CAPTURE)
+    if LUX in arrays:
+        vectors.append(jax.vmap(lux_feature)(_checked(arrays, LUX, count, *LUX_RANGE)))
+        sources += (LUX,)
+    return Captures(np.concatenate(vectors, axis=1), sources) if sources else None
+
+
+def _checked(
+    arrays: Mapping[str, np.ndarray], name: str, count: int, low: float, high: float, width: int = 0
+) -> Float[np.ndarray, "n *width"]:
+    """Return an array of captures, whose shape and values are in order."""
+    array = arrays[name]
+    shape = (count, width) if width else (count,)
+    if array.shape != shape or array.dtype.kind not in "biuf":
+        raise ValueError(f"{name} has {dtype_and_shape(array)}, not numbers of {shape}")
+    if not ((array >= low) & (array <= high)).all():
+        raise ValueError(f"a value of {name} is not between {low:g} and {high:g}")
+    return array.astype(np.float32)
 
 
 def thumbnail_set(
@@ -185,7 +202,7 @@ def thumbnail_set(
             names=tuple(np.array(stored.names)[rows].tolist()),
             illuminants=stored.illuminants[rows],
             read_image=partial(_mask_thumbnail, stored.images[rows], stored.masks[rows], saturated),
-            captures=None if stored.captures is None else stored.captures[rows],
+            captures=None if stored.captures is None else stored.captures.at(rows),
             file=path,
         )
     return sets

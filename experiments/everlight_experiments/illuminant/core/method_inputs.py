@@ -27,8 +27,9 @@ def side_of(data: IlluminantImages) -> SideInformation:
             calibrations = camera_calibrations(names)
         except MissingDataError as error:
             calibrations, missing = None, str(error)
+    captures = None if data.captures is None else data.captures.values
     return SideInformation(
-        names, data.camera, calibrations, missing, data.captures, trunk_views, missing_trunk
+        names, data.camera, calibrations, missing, captures, trunk_views, missing_trunk
     )
 
 

@@ -27,6 +27,7 @@ SOME_READ = {
     "second_black_level": "pairs",
     "second_white_level": "pairs",
     "matrices": "single photos",
+    "lux": "models that read it",
     "tuning": "single photos",
     "on_curve": "single photos",
 }
@@ -75,6 +76,9 @@ class EstimateOptions:
     the cameras.xml of rawspeed or darktable; one of another camera is refused. It gives the
     temperature and the colours of corrected files, and a CCMNet trained on several cameras reads
     it. Without it each raw file's own matrices are taken; PNG and TIFF have none."""
+    lux: float | Path | None = None
+    """Brightness of the photos' scenes in lux, for a model that reads it (`train` on images with
+    lux): a number, or a CSV file with the columns photo and lux."""
     tuning: Path | None = None
     """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
     gets the colour temperature of the nearest point of its CT curve, and the distance from it."""

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from everlight.color import lux_feature
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.color.thumbnails import below_saturation
 from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
@@ -18,6 +19,7 @@ from everlight.illuminant.pair_estimate import (
     describe_score,
     reasons_to_distrust,
 )
+from everlight_data.color.photographs.lux_lists import lux_of_photos
 from everlight_data.color.profiles.sidecars import write_sidecars
 from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
 from everlight_data.color.raw_files.corrections import photo_row, write_correction
@@ -59,16 +61,19 @@ def deferred_photo_estimates(
       DataError: there are no photos, or an option is for other models.
     """
     options.refuse_unread(
-        {"matrices", "tuning", "on_curve"},
+        {"matrices", "tuning", "on_curve", *model.captures},
         f"{model.name} for {' + '.join(model.cameras) or 'any camera'}",
     )
     photos = options.photos()
+    captures = _captures(photos, model, options)
     others = _additional_images(photos, model, options) if model.needs_others else {}
     curve = None if options.tuning is None else read_tuning(options.tuning).needed_curve()
 
     def estimate(path: Path) -> FileEstimate:
         photo = _read(path, options)
-        result = estimate_photo(photo, model, others.get(path, ()), options.matrices)
+        result = estimate_photo(
+            photo, model, others.get(path, ()), options.matrices, captures.get(path)
+        )
         used = result.estimate.illuminant
         point = None if curve is None else nearest_to(curve, used)
         if options.on_curve and point is not None:
@@ -122,8 +127,9 @@ def estimate_photo(
     model: ImageModel,
     others: Sequence[DescribedImage] = (),
     matrices: Path | None = None,
+    capture: Float[np.ndarray, "f"] | None = None,
 ) -> PhotoEstimate:
-    """Return the estimate of a photo, with other images and matrices where the model reads them.
+    """Return the estimate of a photo, with what else the model reads: other images, matrices, lux.
 
     Raises:
       DataError: the photo is black, saturated everywhere or too far from the training images, or
@@ -131,7 +137,7 @@ def estimate_photo(
     """
     calibration = photo_calibration(photo, matrices) if model.needs_calibration else None
     try:
-        estimate = model.estimate(_described(photo, model), others, calibration)
+        estimate = model.estimate(_described(photo, model, capture), others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
     warnings = reasons_to_distrust(estimate, "images")
@@ -151,7 +157,25 @@ def _read(path: Path, options: EstimateOptions) -> RawImage:
     return read_photo(path, options.main_levels)
 
 
-def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
+def _captures(
+    photos: Sequence[Path], model: ImageModel, options: EstimateOptions
+) -> dict[Path, Float[np.ndarray, "f"]]:
+    """Return the vector of each photo's capture, for a model that reads it.
+
+    Raises:
+      DataError: the model reads lux, and none is given.
+    """
+    if not model.captures:
+        return {}
+    if options.lux is None:
+        raise DataError(f"{model.name} of {options.model} reads the scene's brightness; give --lux")
+    lux = lux_of_photos(options.lux, photos)
+    return {photo: np.asarray(lux_feature(jnp.asarray(value))) for photo, value in lux.items()}
+
+
+def _described(
+    photo: RawImage, model: ImageModel, capture: Float[np.ndarray, "f"] | None = None
+) -> DescribedImage:
     """Return what the model reads of a photo.
 
     Raises:
@@ -159,7 +183,7 @@ def _described(photo: RawImage, model: ImageModel) -> DescribedImage:
     """
     usable = ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
     try:
-        return model.describe(photo.image, usable)
+        return model.describe(photo.image, usable, capture)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
 

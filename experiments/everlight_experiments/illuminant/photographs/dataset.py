@@ -284,7 +284,7 @@ def compare_cameras(
             "left_out": sorted(left_out(data)),
         }
         if data.captures is not None:
-            identity["captures"] = checksums_of(data.captures)
+            identity["captures"] = checksums_of(data.captures.values)
         if data.groups is not None:
             identity["groups"] = checksums_of(data.groups)
         keep = partial(folder.computed, fingerprint=identity | matrices_checksum(data))

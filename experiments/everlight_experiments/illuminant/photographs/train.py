@@ -34,6 +34,7 @@ from everlight_data.color.photographs.camera_images import (
     split_by_groups,
     split_in_folds,
 )
+from everlight_data.color.photographs.thumbnails import LUX
 from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
@@ -197,6 +198,12 @@ def _method_for(name: str, data: IlluminantImages, split: str) -> IlluminantMeth
             f"{method.name} reads more than a photo's pixels, and a model of it cannot be kept; "
             "give another --method"
         )
+    if method.reads_capture and data.captures is not None and data.captures.sources != (LUX,):
+        raise DataError(
+            f"{method.name} reads {', '.join(data.captures.sources)} of these images, and "
+            f"`estimate` takes {LUX} of a photo alone; give thumbnails without the others, or "
+            "another --method"
+        )
     several = len(data.camera_names) > 1
     if several and method.is_camera_specific:
         raise DataError(
@@ -231,6 +238,8 @@ def _held_out(
             "data": checksums_of(data.images, data.masks, data.illuminants, fold),
             "cameras": _trained_cameras(data),
         }
+        if method.reads_capture:
+            identity["captures"] = checksums_of(data.captures.values)
         identity |= matrices_checksum(data)
         return folder.computed(f"held-out-{number}", identity, compute)["estimates"]
 
@@ -263,7 +272,8 @@ def _fit_model(
         others = rows_of(features, spread_rows(len(data.images), ADDITIONAL_IMAGES))
     side = data.masks.shape[1]
     cameras = tuple(_trained_cameras(data))
-    return ImageModel(method.name, method, fitted, others, side, errors, cameras, note)
+    captures = data.captures.sources if method.reads_capture else ()
+    return ImageModel(method.name, method, fitted, others, side, errors, cameras, note, captures)
 
 
 def _trained_cameras(data: IlluminantImages) -> list[str]:

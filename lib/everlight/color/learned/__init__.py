@@ -26,6 +26,7 @@ from everlight.color.learned.capture_aware import (
     capture_aware_estimate,
     capture_features,
     fit_capture_aware,
+    lux_feature,
 )
 from everlight.color.learned.chromagenic import Chromagenic, chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.confidence_pooling import (
@@ -122,6 +123,7 @@ __all__ = [
     "gamut_estimate",
     "linear_estimate",
     "log_chroma_histograms",
+    "lux_feature",
     "observe_image",
     "sensor_independent_estimate",
 ]

@@ -1,9 +1,10 @@
-"""Illuminants from an image's histograms together with the time and settings of its capture.
+"""Illuminants from an image's histograms together with a vector of its capture.
 
 Afifi, Zhao et al. 2025, "Time-aware auto white balance in mobile photography" (ICCV, arXiv
 2504.05623). A network of about 5,000 parameters reads the image's histograms and a vector: how near
 the time of day is to six events of the sun, whether it is before each, the logarithms of ISO and
-exposure time, and the flash.
+exposure time, and the flash. Any other vector may stand in its place, such as the brightness of the
+scene (`lux_feature`), which is not the paper's.
 
 The layers equal those of the authors' inference code (SamsungLabs/modular_neural_isp at 725af74,
 `awb_ccm/s24_model.py`), and the features the paper's formula. The paper's own repository
@@ -29,12 +30,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
-from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.checks import (
     FINITE,
     FRACTION,
+    NOT_NEGATIVE,
     POSITIVE,
     Between,
     NotEmpty,
@@ -50,11 +51,10 @@ from everlight.color.chroma_histogram import (
 )
 from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.illuminant_method import (
+    CapturedFeatures,
     IlluminantMethod,
     LabelledImages,
-    SideInformation,
     images_alone,
-    map_images,
 )
 from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
 from everlight.color.learned.parts.descent import descend_with_stats
@@ -102,6 +102,18 @@ def capture_features(
     near = 1 - jnp.abs(time - events) / DAY
     rest = jnp.stack([jnp.log(iso), jnp.log(exposure), jnp.asarray(flash, near.dtype)])
     return jnp.concatenate([near, (time < events).astype(near.dtype), rest])
+
+
+@checked
+def lux_feature(lux: Annotated[Float[Array, ""], NOT_NEGATIVE]) -> Float[Array, "1"]:
+    """Return the logarithm of 1 + the scene's brightness, as a vector of the capture.
+
+    A camera's own estimate of brightness can be 0.
+
+    Args:
+      lux: illuminance in lux.
+    """
+    return jnp.log1p(lux)[None]
 
 
 class CaptureNet(nn.Module):
@@ -199,61 +211,54 @@ def _scale(
     return (features - lowest) / jnp.where(span > 0, span, 1)
 
 
-TIME_AWARE = "Time-aware"
-IMAGE_ALONE = "Time-aware, without the capture"
-WITHOUT_CAPTURES = "it needs time, sun, ISO, exposure and flash of each image, and none are given"
-
-
-class CapturedImage(NamedTuple):
-    """Histograms of an image, and the vector of its capture."""
-
-    histograms: Float[Array, "*n b b 2"]
-    capture: Float[Array, "*n f"]
+CAPTURE_AWARE = "Capture-aware"
+IMAGE_ALONE = "Capture-aware, without the capture"
+WITHOUT_CAPTURES = (
+    "it needs lux, or time, sun, ISO, exposure and flash, of each image, and none are given"
+)
 
 
 def _histograms(image: Image, mask: Mask) -> Float[Array, "b b 2"]:
     return chroma_histograms(image, mask, CHROMA_WINDOW)
 
 
-def _capture_images(images: ArrayLike, masks: ArrayLike, side: SideInformation) -> CapturedImage:
-    histograms = map_images(_histograms, jnp.asarray(images), jnp.asarray(masks))
-    return CapturedImage(histograms, jnp.asarray(side.captures))
-
-
-def _capture_without_settings(
-    images: ArrayLike, masks: ArrayLike, side: SideInformation
-) -> CapturedImage:
-    captured = _capture_images(images, masks, side)
-    # A column of equal numbers tells the network nothing.
-    return captured._replace(capture=jnp.zeros_like(captured.capture[:, :1]))
+@images_alone
+def _fit(images: LabelledImages, **training: Any) -> CaptureModel:
+    described: CapturedFeatures = images.features
+    key = jax.random.key(0)
+    return fit_capture_aware(*described, images.illuminants, key=key, **training)
 
 
 @images_alone
-def _fit(images: LabelledImages, **training: Any) -> CaptureModel:
-    captured: CapturedImage = images.features
+def _fit_image_alone(images: LabelledImages, **training: Any) -> CaptureModel:
+    # A column of equal numbers tells the network nothing.
+    nothing = jnp.zeros((len(images.illuminants), 1))
     key = jax.random.key(0)
-    return fit_capture_aware(*captured, images.illuminants, key=key, **training)
+    return fit_capture_aware(images.features, nothing, images.illuminants, key=key, **training)
 
 
-def _predict(model: CaptureModel, image: CapturedImage) -> Illuminant:
-    return capture_aware_estimate(model, image.histograms, image.capture)
+def _predict(model: CaptureModel, image: CapturedFeatures) -> Illuminant:
+    return capture_aware_estimate(model, image.features, image.capture)
+
+
+def _predict_image_alone(model: CaptureModel, histograms: Float[Array, "b b 2"]) -> Illuminant:
+    return capture_aware_estimate(model, histograms, jnp.zeros(1))
 
 
 METHODS = (
     IlluminantMethod(
-        TIME_AWARE,
-        None,
+        CAPTURE_AWARE,
+        _histograms,
         _fit,
         _predict,
-        set_features=_capture_images,
+        reads_capture=True,
         incompatibility=lambda side: "" if side.captures is not None else WITHOUT_CAPTURES,
     ),
     IlluminantMethod(
         IMAGE_ALONE,
-        None,
-        _fit,
-        _predict,
-        set_features=_capture_without_settings,
+        _histograms,
+        _fit_image_alone,
+        _predict_image_alone,
         applies=lambda side: side.captures is not None,
     ),
 )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from everlight.color import ILLUMINANT_METHODS, IlluminantMethod, methods_for
-from everlight.color.learned.capture_aware import IMAGE_ALONE, TIME_AWARE, WITHOUT_CAPTURES
+from everlight.color.learned.capture_aware import CAPTURE_AWARE, IMAGE_ALONE, WITHOUT_CAPTURES
 from everlight.color.learned.fourier_constancy import TUNED_HERE
 from everlight.illuminant.camera_pairs import ImageInputs
 from everlight.illuminant.illuminant_training import TrainingSettings
@@ -18,6 +18,7 @@ from everlight.illuminant.pair_inputs import MOMENTS
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
+from everlight_data.sets.constancy_set import Captures
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
@@ -241,12 +242,12 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
     of_others = two_cameras(tmp_path, rng, ("SonyA57", "B2"), "cross-camera")["B2"]
     in_folds = two_cameras(tmp_path, rng, known)["SonyA57"]
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", lambda: None)
-    without = {TIME_AWARE: WITHOUT_CAPTURES}
+    without = {CAPTURE_AWARE: WITHOUT_CAPTURES}
     assert methods.left_out(of_known) == without
     assert methods.left_out(in_folds) == without
-    captured = in_folds._replace(captures=np.zeros((12, 15), np.float32))
+    captured = in_folds._replace(captures=Captures(np.zeros((12, 1), np.float32), ("lux",)))
     assert not methods.left_out(captured)
-    assert {TIME_AWARE, IMAGE_ALONE} <= available(captured)
+    assert {CAPTURE_AWARE, IMAGE_ALONE} <= available(captured)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
     assert "none is known of B2" in methods.left_out(of_others)[DUAL_MAPPING]
 
@@ -268,7 +269,7 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
     )
     assert len(sentences) == 2
     assert "FC4-style has no row for SonyA57: not installed." in sentences
-    complete = {POOLED: ones, TIME_AWARE: ones}
+    complete = {POOLED: ones, CAPTURE_AWARE: ones}
     assert not dataset.omission_notes(
         {"SonyA57": of_known}, {"SonyA57": Comparison(complete, ones)}
     )

@@ -298,7 +298,7 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
         cameras=("A1", "B2"),
         estimate=lambda *arguments: actual,
     )
-    monkeypatch.setattr(photos, "_described", lambda photo, model: None)
+    monkeypatch.setattr(photos, "_described", lambda photo, model, capture: None)
     monkeypatch.setattr(photos, "photo_calibration", lambda photo, matrices: None)
     photo = SimpleNamespace(path=Path("a.dng"), camera=camera)
     result = photos.estimate_photo(photo, model)
