@@ -174,6 +174,7 @@ class UpdateOptions(FolderOptions):
     """
 
     run_selectors = ("methods", "seed", "seeds")
+    paths = ("run", "data", "test_data")
     run: tyro.conf.Positional[Path]
     """Folder of the finished run, or of its last update."""
     data: str

@@ -146,7 +146,9 @@ class RunFolder:
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
-        recorded = read_config(config, chosen, free, TEXTS) if self._continued else {}
+        recorded = {}
+        if self._continued:
+            recorded = read_config(config, chosen, free, TEXTS, options.paths)
         write_config(config, chosen, recorded)
         self._written = file_state(config)
 

@@ -1,6 +1,7 @@
 """Finished runs that learn on: equal to one run of all tasks, killed and continued, refused."""
 
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -159,6 +160,14 @@ def test_a_killed_update_continues_to_the_same_bits(runs, updated, monkeypatch):
     nets = [load_net(path.parent, "ER", 0, 2).learner for path in (report, updated)]
     for a, b in zip(*map(jax.tree.leaves, nets), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+
+
+def test_an_update_resumes_by_another_spelling_of_its_paths(runs, updated, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
+    words = "--data", "four.npz", "--test-data", "./four_test.npz", "--methods", *METHODS
+    report = update(Path("run-old-demo"), *words)
+    assert report.samefile(updated)
+    assert "resuming in" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
