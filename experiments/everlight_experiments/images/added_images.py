@@ -13,6 +13,7 @@ from everlight.models import NetworkRequest
 from everlight.scenarios import append_task, without_validation
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
+from everlight_data.images.user_files.class_names import check_distinct
 from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
@@ -38,8 +39,8 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
       runs: folder of run folders; computed features are kept there.
 
     Raises:
-      DataError: images that cannot be read or are not of the benchmark's form, or a benchmark
-        whose tasks are not divided by class.
+      DataError: images that cannot be read or are not of the benchmark's form, a class name that
+        hardly differs from an earlier one, or a benchmark whose tasks are not divided by class.
     """
     config, images = inputs.config, inputs.images
     if config.stream != "classes":
@@ -50,6 +51,7 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
     loaded = _load(added, images)
     _check_unknown(added, images, loaded.images)
     joined = join_image_sets(images, loaded.images)
+    check_distinct(Path(added.data), joined.class_names)
     features = _joined_features(inputs, added, loaded.images, runs)
     stored = _stored_with(inputs.stored, joined if features is None else features)
     classes = len(joined.class_names)
