@@ -50,10 +50,11 @@ from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
-PLANNED = "tasks"
-"""Argument of methods that plan for a number of tasks, such as parts of a memory for each."""
-FIXED_HEADS = ("X-DER-RPC",)
-"""Methods whose head has a fixed direction per class; the directions depend on their number."""
+PLANS = {
+    "tasks": "plans for the number of tasks that its run had",
+    "classes": "has a head of fixed directions, which change with the number of classes",
+}
+"""Reasons against an update, by `Method.plans_for`."""
 
 
 class EarlierRuns(NamedTuple):
@@ -164,7 +165,7 @@ def load_update(options: UpdateOptions) -> Update:
         in_order = [row.name for row in rows if row.name in names]
         for name in options.methods or in_order:
             row = find_row(run, setting, rows, name)
-            reason = _obstacle(runs, row, later[setting])
+            reason = obstacle(row, later[setting])
             if reason and options.methods:
                 raise DataError(f"{name} {reason}; leave it out of --methods")
             if reason:
@@ -193,12 +194,10 @@ def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, i
     return Job(runs.setting, row._replace(hyperparameters=values), count), first
 
 
-def _obstacle(runs: EarlierRuns, row: Method, later: Benchmark) -> str | None:
+def obstacle(row: Method, later: Benchmark) -> str | None:
     """Return why a method cannot learn the new task; None where it can."""
-    if PLANNED in runs.programs.arguments(row, 1.0):
-        return "plans for the number of tasks that its run had"
-    if row.name in FIXED_HEADS:
-        return "has a head of fixed directions, which change with the number of classes"
+    if row.plans_for is not None:
+        return PLANS[row.plans_for]
     return incompatibility(row, later.setting.capabilities)
 
 
