@@ -46,6 +46,7 @@ from everlight_experiments.continual.training.queue import (
     train_jobs,
 )
 from everlight_experiments.continual.training.runner import NETS, nets_folder
+from everlight_experiments.images.added_images import options_of_earlier_images
 from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
@@ -113,7 +114,9 @@ class Update(NamedTuple):
     jobs: Sequence[Job]
     first_seed: int
     lines: Sequence[str]
-    """Lines for the user on methods that are left out."""
+    """Lines for the user on methods that are left out, and on options that do not apply."""
+    unapplied: str
+    """Options of the run that do not apply to the new images; empty without one."""
 
 
 def run_update(options: UpdateOptions) -> Path:
@@ -180,7 +183,10 @@ def load_update(options: UpdateOptions) -> Update:
             f"{options.run} has other seeds for some methods; give --seed and --seeds, or --methods"
         )
     ((_, first),) = seeds
-    return Update(earlier, later, [job for job, _ in jobs], first, lines)
+    unapplied = options_of_earlier_images(run.options.config)
+    if unapplied:
+        lines.append(f"the run's {unapplied}: not applied to the new images")
+    return Update(earlier, later, [job for job, _ in jobs], first, lines, unapplied)
 
 
 def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, int]:
@@ -244,6 +250,8 @@ def _report(
             f"after the new task, in {NETS}/; `load_net` and `everlight update` read them",
         ),
     ]
+    if update.unapplied:
+        summary_rows.append(("Not applied to the new images", f"the run's {update.unapplied}"))
     rows = list({job.method.name: job.method for job in update.jobs}.values())
     summary, sections = report_sections(folder.path, ReportInput(update.benchmarks, outcomes, rows))
     tables = [

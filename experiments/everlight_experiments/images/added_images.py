@@ -25,6 +25,18 @@ from everlight_experiments.images.config import Config
 from everlight_experiments.images.data import AddedTask, ImageInputs, checksums_of_inputs
 from everlight_experiments.images.descriptions import number_of_tasks
 from everlight_experiments.images.own_stream import sequences_of_stream
+from everlight_experiments.run_folder.config_options import changed_options
+
+OF_EARLIER_IMAGES = (
+    *("per-class", "label-noise", "shots", "cycles", "imbalance", "blurry", "recurring"),
+)
+"""Options that change the training images of a run, and not those that come after it."""
+
+
+def options_of_earlier_images(config: Config) -> str:
+    """Return the options of a run that do not apply to further images, as words; or ""."""
+    changed = changed_options(Config(), config)
+    return ", ".join(" ".join(changed[name]) for name in OF_EARLIER_IMAGES if name in changed)
 
 
 def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageInputs:

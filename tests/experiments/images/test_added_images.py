@@ -7,8 +7,8 @@ from everlight_data.errors import DataError
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.benchmarks.run_data import AddedData
-from everlight_experiments.images.added_images import with_added_task
-from everlight_experiments.images.config import Config
+from everlight_experiments.images.added_images import options_of_earlier_images, with_added_task
+from everlight_experiments.images.config import CONFIGS, Config, Unevenness
 from everlight_experiments.images.data import LoadedImages, load_inputs
 
 RNG = np.random.default_rng(3)
@@ -44,3 +44,19 @@ def test_a_name_that_hardly_differs_from_an_earlier_one_is_refused(inputs, tmp_p
 def test_equal_names_are_one_class_and_others_come_last(inputs, tmp_path):
     grown = with_added_task(inputs, added(tmp_path, "bird", "Cat"), tmp_path)
     assert grown.images.class_names == ("Cat", "dog", "1", "2", "bird")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (Config(), ""),
+        (Config(data="photos", side=8, classes=3), ""),
+        (CONFIGS["cifar10"]["demo"], "--per-class 100 50"),
+        (
+            Config(shots=5, label_noise=0.2, unevenness=Unevenness(imbalance=100)),
+            "--label-noise 0.2, --shots 5, --imbalance 100",
+        ),
+    ],
+)
+def test_options_that_do_not_apply_to_new_images_are_named(config, words):
+    assert options_of_earlier_images(config) == words
