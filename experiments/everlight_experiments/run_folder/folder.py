@@ -108,8 +108,10 @@ class RunFolder:
             self._make_config(options)
             _OPENED.add(self)
             if self._shared:
-                # Between parts it claims none; whoever watches the run sees this claim.
-                self._claims.claim(self.path / f"{PROCESS}{os.getpid()}-{id(self)}")
+                # Between parts it claims none; whoever watches the run sees this claim. Watching
+                # holds it for a moment.
+                own = self.path / f"{PROCESS}{os.getpid()}-{id(self)}"
+                self._claims.claim(own, PATIENCE)
                 weakref.finalize(self, self._claims.release_all)
             else:
                 self._lock = opening.pop_all()
