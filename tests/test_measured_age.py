@@ -4,6 +4,7 @@ import pytest
 
 from docs.tools import measured, measured_age
 from docs.tools.measured import ROOT, Entry, Table
+from everlight_experiments.cli import Command
 
 
 @pytest.mark.parametrize(
@@ -17,6 +18,23 @@ from docs.tools.measured import ROOT, Entry, Table
 def test_words_and_layout_are_no_change(text, is_same):
     code = measured_age.code_of('def f(x):\n    """Words."""\n    return x + 1\n')
     assert (measured_age.code_of(text) == code) == is_same
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_same"),
+    [
+        ("x = 1\n", "x: int = 1\n", True),
+        ("x: int = 1\n", "x: float = 1\n", True),
+        ("x: int = 1\n", "x: int = 2\n", False),
+        ("class A:\n    x: int\n", "class A:\n    x: float\n", True),
+        ("class A:\n    x: int\n", "class A:\n    y: int\n", False),
+        ("def f():\n    return 1\n", "def f():\n    import a\n    return 1\n", True),
+        ("if a:\n    import b\n", "if a:\n    from c import d\n", True),
+        ("if a:\n    b = 1\n", "if a:\n    b = 2\n", False),
+    ],
+)
+def test_types_and_imports_at_any_depth_are_no_change(before, after, is_same):
+    assert (measured_age.code_of(before) == measured_age.code_of(after)) == is_same
 
 
 @pytest.mark.parametrize(
@@ -49,6 +67,32 @@ def test_rows_bring_the_files_of_their_strategies_and_parts():
     assert "lib/everlight/continual/strategies/parts/distillation.py" in files
 
 
-def test_a_file_that_was_not_there_is_new():
+def test_the_longest_command_counts(monkeypatch):
+    rows = {"data": Command("", "commands.data:a"), "data list": Command("", "facts.paper:b")}
+    monkeypatch.setattr(measured_age, "COMMANDS", rows)
+    folders = [measured_age.folder_of(f"everlight {words}") for words in ("data list", "database")]
+    assert folders == ["experiments/everlight_experiments/facts", ""]
+
+
+def test_parts_that_parts_import_are_files_of_a_strategy():
+    path = "lib/everlight/continual/strategies/der_plus_plus.py"
+    files = measured_age.with_imports([path])
+    assert files > {path, *measured_age.imported_parts(path)}
+
+
+def test_a_file_that_was_not_there_is_new(monkeypatch):
     file = "docs/tools/measured_age.py"
-    assert measured_age.changed([file], "HEAD~100000") == [f"{file} (new)"]
+    monkeypatch.setattr(measured_age, "former_code", lambda commit, path: None)
+    assert measured_age.changed([file], "HEAD") == [f"{file} (new)"]
+
+
+def test_a_commit_that_the_clone_lacks_is_named(monkeypatch, capsys):
+    monkeypatch.setattr(measured_age, "has_commit", lambda commit: False)
+    measured_age.main(["results/iirc.md"])
+    printed = capsys.readouterr().out
+    assert printed.startswith("0 tables have the code of their commit\nnot in this clone")
+
+
+def test_commits_of_the_clone_are_found():
+    assert measured_age.has_commit("HEAD")
+    assert not measured_age.has_commit("f" * 40)

@@ -4,17 +4,18 @@
     python -m docs.tools.measured_age results/iirc.md
 
 The code of a table is the folder of its command, and the files of the strategies in its rows with
-the parts that these import. Renamed files are followed. Docstrings, comments, layout, imports and
-annotations do not count as changes. A change need not change numbers: it is a reason to read the
-difference, or to measure again. Code that all training shares, which changes often, is left out;
-`python -m tests.golden check --commit NUMBER` compares the arrays of all commands with those of a
-commit.
+the parts that these import, themselves or by other parts. Renamed files are followed. Docstrings,
+comments, layout, imports and annotations do not count as changes. A change need not change numbers:
+it is a reason to read the difference, or to measure again. Code that all training shares, which
+changes often, is left out; `python -m tests.golden check --commit NUMBER` compares the arrays of
+all commands with those of a commit.
 """
 
 import ast
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -30,12 +31,15 @@ SHARED = {"run": "images", "tune": "images", "grid": "images"}
 
 def main(pages: list[str]) -> None:
     """Print the entries of the pages, all without any, whose code changed; the rest is counted."""
-    tables, equal = measured.all_tables(), 0
+    tables, equal, missing = measured.all_tables(), 0, set()
     for entry in measured.entries():
         if pages and entry.page not in pages:
             continue
         table = next(table for table in tables if measured.names_table(entry, table))
         oldest = entry.since or entry.commit
+        if not has_commit(oldest):
+            missing.add(oldest)
+            continue
         files = changed(files_of(entry, table), oldest)
         equal += not files
         if files:
@@ -43,6 +47,8 @@ def main(pages: list[str]) -> None:
             print(f"  oldest rows: {oldest}, measured {entry.date}")
             print("".join(f"    {file}\n" for file in files), end="")
     print(f"{equal} tables have the code of their commit")
+    if missing:
+        print(f"not in this clone, so not compared: {', '.join(sorted(missing))}; fetch them")
 
 
 def files_of(entry: Entry, table: Table) -> list[str]:
@@ -55,9 +61,7 @@ def files_of(entry: Entry, table: Table) -> list[str]:
     folders = [folder for command in entry.commands if (folder := folder_of(command))]
     names = {measured.method_of(table, row) for row in table.rows} - {None}
     modules = {METHODS[name].factory.__module__ for name in names}
-    strategies = {path_of(module) for module in modules}
-    parts = {part for path in strategies for part in imported_parts(path)}
-    return [*python_files(folders), *sorted(strategies | parts)]
+    return [*python_files(folders), *sorted(with_imports(map(path_of, modules)))]
 
 
 def folder_of(command: str) -> str:
@@ -66,9 +70,10 @@ def folder_of(command: str) -> str:
     if words[:2] == ["python", "-m"]:
         path = words[2].replace(".", "/")
         return path if (ROOT / path).is_dir() else f"{path}.py"
-    name = next((name for name in COMMANDS if " ".join(words[1:]).startswith(name)), None)
-    if words[:1] != ["everlight"] or name is None:
+    named = [name for name in COMMANDS if words[1 : 1 + len(name.split())] == name.split()]
+    if words[:1] != ["everlight"] or not named:
         return ""
+    name = max(named, key=len)
     if name in SHARED:
         return f"{EXPERIMENTS}/{SHARED[name]}"
     path = Path(EXPERIMENTS, *COMMANDS[name].target.partition(":")[0].split("."))
@@ -90,17 +95,34 @@ def path_of(module: str) -> str:
     return f"lib/{module.replace('.', '/')}.py"
 
 
+def with_imports(paths: Iterable[str]) -> set[str]:
+    """Return files of strategies with the strategies and parts that they import at any depth."""
+    found, open_paths = set(), set(paths)
+    while open_paths:
+        path = open_paths.pop()
+        found.add(path)
+        open_paths |= {*imported_parts(path)} - found
+    return found
+
+
 @cache
 def imported_parts(path: str) -> tuple[str, ...]:
     """Return the files of strategies and their parts that a file imports by name."""
     tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
-    modules = [
-        f"{node.module}.{name.name}" if node.module.endswith("parts") else node.module
+    modules = {
+        module
         for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(f"{STRATEGIES}.")
+        if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith(f"{STRATEGIES}.")
         for name in node.names
-    ]
+        for module in (node.module, f"{node.module}.{name.name}")
+    }
     return tuple(sorted({path for path in map(path_of, modules) if (ROOT / path).exists()}))
+
+
+@cache
+def has_commit(commit: str) -> bool:
+    """Return True if the clone has a commit; a shallow one may not have it."""
+    return bool(_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"))
 
 
 def changed(files: list[str], commit: str) -> list[str]:
@@ -138,20 +160,35 @@ def _git(*words: str) -> str:
 @cache
 def code_of(text: str) -> str:
     """Return a program's syntax tree as text, without docstrings, comments, imports and types."""
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
-            node.body = [part for part in node.body if not _is_left_out(part)]
-        if isinstance(node, ast.FunctionDef):
-            node.returns = None
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    return ast.dump(tree)
+    return ast.dump(_CodeAlone().visit(ast.parse(text)))
 
 
-def _is_left_out(node: ast.stmt) -> bool:
-    is_text = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    return is_text or isinstance(node, ast.Import | ast.ImportFrom)
+class _CodeAlone(ast.NodeTransformer):
+    """Removal of docstrings, imports and annotations at any depth."""
+
+    def visit_Import(self, node: ast.Import) -> None:
+        return None
+
+    def visit_ImportFrom(self, node: ast.ImportFrom) -> None:
+        return None
+
+    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
+        return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        node.returns = None
+        return self.generic_visit(node)
+
+    def visit_arg(self, node: ast.arg) -> ast.arg:
+        node.annotation = None
+        return node
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST:
+        """Return the assignment without its type; a field without a value keeps its name."""
+        node = self.generic_visit(node)
+        if node.value is None:
+            return ast.Expr(node.target)
+        return ast.Assign([node.target], node.value)
 
 
 if __name__ == "__main__":

@@ -19,14 +19,21 @@ class Claims:
         """Begin without claims."""
         self._locks: dict[Path, filelock.BaseFileLock] = {}
 
-    def claim(self, path: Path) -> bool:
+    def claim(self, path: Path, patience: float = 0) -> bool:
         """Claim a file and return True, or return False if another process holds it.
+
+        Two processes never hold one file: the lock of a file that its holder removed meanwhile is
+        not taken, and that of the new file is tried.
+
+        Args:
+          path: file.
+          patience: seconds to wait for a process that holds it.
 
         Raises:
           DataError: the folder cannot be written.
         """
         make_folder(path.parent)
-        lock = try_lock(_lock_path(path))
+        lock = try_lock(_lock_path(path), patience)
         if lock is not None:
             self._locks[path] = lock
         return lock is not None

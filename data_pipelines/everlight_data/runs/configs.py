@@ -68,7 +68,11 @@ def read_any_config(config: Path, remedy: str) -> dict[str, Any]:
 
 
 def read_config(
-    config: Path, chosen: dict, free: Collection[str] = (), texts: Collection[str] = ()
+    config: Path,
+    chosen: dict,
+    free: Collection[str] = (),
+    texts: Collection[str] = (),
+    paths: Collection[str] = (),
 ) -> dict:
     """Return the content of config.json if it is of a run with these settings.
 
@@ -78,6 +82,7 @@ def read_config(
       free: names of settings that may differ.
       texts: names of values at any depth that a report quotes and nothing else reads; they may
         differ, too.
+      paths: names of settings that are paths; two spellings of one path are equal.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -89,7 +94,7 @@ def read_config(
     )
     content = read_any_config(config, remedy)
     stored = content["settings"]
-    ignored = dict.fromkeys(free)
+    ignored = dict.fromkeys([*free, *_equal_paths(paths, stored, chosen)])
     changed = name_differences(
         _drop_names(texts, stored) | ignored, _drop_names(texts, chosen) | ignored
     )
@@ -99,6 +104,15 @@ def read_config(
             "Give this one a --tag of its own, or delete that folder."
         )
     return content
+
+
+def _equal_paths(names: Collection[str], stored: dict, chosen: dict) -> list[str]:
+    """Return the names of settings whose paths are one file or folder, however they are spelled."""
+    resolved = [
+        {name: Path(values[name]).resolve() for name in names if isinstance(values.get(name), str)}
+        for values in (stored, chosen)
+    ]
+    return [name for name in names if resolved[0].get(name) == resolved[1].get(name) is not None]
 
 
 def _drop_names(names: Collection[str], value: Any) -> Any:

@@ -77,7 +77,7 @@ def read_kept_run(run: Path, benchmark: str | None = None) -> KeptRun:
     stored = read_any_config(path, _REMEDY)["settings"]
     if {"run", "data", "test_every"} <= stored.keys():
         update = read_options(UpdateOptions, path)
-        earlier = read_kept_run(update.run, benchmark)
+        earlier = read_kept_run(_earlier_folder(run, update.run), benchmark)
         return earlier._replace(folder=run, added=(*earlier.added, update.added))
     is_grid = "benchmarks" in stored
     options = read_options(GridOptions if is_grid else RunOptions, path)
@@ -102,6 +102,18 @@ def read_kept_run(run: Path, benchmark: str | None = None) -> KeptRun:
 
     prefix = benchmark if is_grid else ""
     return KeptRun(run, by_name[benchmark], prefix, (), open_folder)
+
+
+def _earlier_folder(run: Path, stored: Path) -> Path:
+    """Return the folder of the run that an update continues, even if both were moved together."""
+    beside = run.resolve().parent / stored.name
+    for folder in (stored, beside):
+        if (folder / "config.json").exists():
+            return folder
+    raise MissingDataError(
+        f"{run} continues {stored}, which does not exist, and neither does {beside}; put the "
+        "folder of that run there"
+    )
 
 
 def rebuild_benchmarks(

@@ -174,12 +174,14 @@ class UpdateOptions(FolderOptions):
     """
 
     run_selectors = ("methods", "seed", "seeds")
+    paths = ("run", "data", "test_data")
     run: tyro.conf.Positional[Path]
     """Folder of the finished run, or of its last update."""
     data: str
     """New images, of one class or more: a folder with one sub-folder per class, a .csv of file and
     label, an .npz, or a folder of IDX files. A class with the name of an old one is that class;
-    others are added, and no class changes its number."""
+    others are added, and no class changes its number. The run's --label-noise, --shots, --per-class
+    and other options that change training images do not apply to them."""
     test_data: Path | None = None
     """Path of the new test images, in any of the forms of --data and with the same class names;
     None splits off test images of --data (--test-every)."""

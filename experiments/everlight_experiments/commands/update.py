@@ -46,14 +46,16 @@ from everlight_experiments.continual.training.queue import (
     train_jobs,
 )
 from everlight_experiments.continual.training.runner import NETS, nets_folder
+from everlight_experiments.images.added_images import options_of_earlier_images
 from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
-PLANNED = "tasks"
-"""Argument of methods that plan for a number of tasks, such as parts of a memory for each."""
-FIXED_HEADS = ("X-DER-RPC",)
-"""Methods whose head has a fixed direction per class; the directions depend on their number."""
+PLANS = {
+    "tasks": "plans for the number of tasks that its run had",
+    "classes": "has a head of fixed directions, which change with the number of classes",
+}
+"""Reasons against an update, by `Method.plans_for`."""
 
 
 class EarlierRuns(NamedTuple):
@@ -112,7 +114,9 @@ class Update(NamedTuple):
     jobs: Sequence[Job]
     first_seed: int
     lines: Sequence[str]
-    """Lines for the user on methods that are left out."""
+    """Lines for the user on methods that are left out, and on options that do not apply."""
+    unapplied: str
+    """Options of the run that do not apply to the new images; empty without one."""
 
 
 def run_update(options: UpdateOptions) -> Path:
@@ -164,7 +168,7 @@ def load_update(options: UpdateOptions) -> Update:
         in_order = [row.name for row in rows if row.name in names]
         for name in options.methods or in_order:
             row = find_row(run, setting, rows, name)
-            reason = _obstacle(runs, row, later[setting])
+            reason = obstacle(row, later[setting])
             if reason and options.methods:
                 raise DataError(f"{name} {reason}; leave it out of --methods")
             if reason:
@@ -179,7 +183,10 @@ def load_update(options: UpdateOptions) -> Update:
             f"{options.run} has other seeds for some methods; give --seed and --seeds, or --methods"
         )
     ((_, first),) = seeds
-    return Update(earlier, later, [job for job, _ in jobs], first, lines)
+    unapplied = options_of_earlier_images(run.options.config)
+    if unapplied:
+        lines.append(f"the run's {unapplied}: not applied to the new images")
+    return Update(earlier, later, [job for job, _ in jobs], first, lines, unapplied)
 
 
 def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, int]:
@@ -193,12 +200,10 @@ def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, i
     return Job(runs.setting, row._replace(hyperparameters=values), count), first
 
 
-def _obstacle(runs: EarlierRuns, row: Method, later: Benchmark) -> str | None:
+def obstacle(row: Method, later: Benchmark) -> str | None:
     """Return why a method cannot learn the new task; None where it can."""
-    if PLANNED in runs.programs.arguments(row, 1.0):
-        return "plans for the number of tasks that its run had"
-    if row.name in FIXED_HEADS:
-        return "has a head of fixed directions, which change with the number of classes"
+    if row.plans_for is not None:
+        return PLANS[row.plans_for]
     return incompatibility(row, later.setting.capabilities)
 
 
@@ -245,6 +250,8 @@ def _report(
             f"after the new task, in {NETS}/; `load_net` and `everlight update` read them",
         ),
     ]
+    if update.unapplied:
+        summary_rows.append(("Not applied to the new images", f"the run's {update.unapplied}"))
     rows = list({job.method.name: job.method for job in update.jobs}.values())
     summary, sections = report_sections(folder.path, ReportInput(update.benchmarks, outcomes, rows))
     tables = [

@@ -13,6 +13,7 @@ from everlight.models import NetworkRequest
 from everlight.scenarios import append_task, without_validation
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
+from everlight_data.images.user_files.class_names import check_distinct
 from everlight_data.pretrained.trunk_features import LITE0
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
@@ -24,6 +25,18 @@ from everlight_experiments.images.config import Config
 from everlight_experiments.images.data import AddedTask, ImageInputs, checksums_of_inputs
 from everlight_experiments.images.descriptions import number_of_tasks
 from everlight_experiments.images.own_stream import sequences_of_stream
+from everlight_experiments.run_folder.config_options import changed_options
+
+OF_EARLIER_IMAGES = (
+    *("per-class", "label-noise", "shots", "cycles", "imbalance", "blurry", "recurring"),
+)
+"""Options that change the training images of a run, and not those that come after it."""
+
+
+def options_of_earlier_images(config: Config) -> str:
+    """Return the options of a run that do not apply to further images, as words; or ""."""
+    changed = changed_options(Config(), config)
+    return ", ".join(" ".join(changed[name]) for name in OF_EARLIER_IMAGES if name in changed)
 
 
 def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageInputs:
@@ -38,8 +51,8 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
       runs: folder of run folders; computed features are kept there.
 
     Raises:
-      DataError: images that cannot be read or are not of the benchmark's form, or a benchmark
-        whose tasks are not divided by class.
+      DataError: images that cannot be read or are not of the benchmark's form, a class name that
+        hardly differs from an earlier one, or a benchmark whose tasks are not divided by class.
     """
     config, images = inputs.config, inputs.images
     if config.stream != "classes":
@@ -50,6 +63,7 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
     loaded = _load(added, images)
     _check_unknown(added, images, loaded.images)
     joined = join_image_sets(images, loaded.images)
+    check_distinct(Path(added.data), joined.class_names)
     features = _joined_features(inputs, added, loaded.images, runs)
     stored = _stored_with(inputs.stored, joined if features is None else features)
     classes = len(joined.class_names)

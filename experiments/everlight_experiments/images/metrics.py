@@ -222,7 +222,8 @@ def accuracy_by_step(run: TrainedRun) -> Float[np.ndarray, "n t"]:
 def scores_within(run: TrainedRun) -> Float[np.ndarray, "scores"]:
     """Return `SCORES`; NaN for joint training, which learns one task alone."""
     accuracies = accuracy_by_step(run)
-    took_place = np.isfinite(accuracies).all(axis=1)
+    # Later tasks of an update have no value at the evaluations before it.
+    took_place = np.isfinite(accuracies).any(axis=1)
     task = np.arange(len(accuracies))[took_place] * run.tasks // len(accuracies)
     if len(set(task)) < run.tasks:
         return np.full(len(SCORES), np.nan)

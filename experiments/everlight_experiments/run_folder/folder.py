@@ -108,8 +108,10 @@ class RunFolder:
             self._make_config(options)
             _OPENED.add(self)
             if self._shared:
-                # Between parts it claims none; whoever watches the run sees this claim.
-                self._claims.claim(self.path / f"{PROCESS}{os.getpid()}-{id(self)}")
+                # Between parts it claims none; whoever watches the run sees this claim. Watching
+                # holds it for a moment.
+                own = self.path / f"{PROCESS}{os.getpid()}-{id(self)}"
+                self._claims.claim(own, PATIENCE)
                 weakref.finalize(self, self._claims.release_all)
             else:
                 self._lock = opening.pop_all()
@@ -146,7 +148,9 @@ class RunFolder:
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
-        recorded = read_config(config, chosen, free, TEXTS) if self._continued else {}
+        recorded = {}
+        if self._continued:
+            recorded = read_config(config, chosen, free, TEXTS, options.paths)
         write_config(config, chosen, recorded)
         self._written = file_state(config)
 

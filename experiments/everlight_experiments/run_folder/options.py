@@ -36,6 +36,8 @@ class FolderOptions:
     run_selectors: ClassVar[tuple[str, ...]] = ()
     """Fields that select parts of a run, such as its seeds, and change none of them. Their values
     may differ from those of the first start."""
+    paths: ClassVar[tuple[str, ...]] = ()
+    """Fields with paths, which a later start may spell otherwise, such as relatively."""
     tag: str = ""
     """Suffix added to the name of the run's folder."""
     runs: Path = Path("runs")

@@ -30,15 +30,15 @@ def first_tasks(count):
     )
 
 
-def run_of(sequence):
-    return Run(build, PROTOCOL, DATA, sequence, KEY)
+def run_of(sequence, protocol=PROTOCOL):
+    return Run(build, protocol, DATA, sequence, KEY)
 
 
-def continued(count):
+def continued(count, protocol=PROTOCOL):
     """Return the first state after so many tasks, without the optimizer's state."""
-    result = run_sequence(run_of(first_tasks(count)))
+    result = run_sequence(run_of(first_tasks(count), protocol))
     result = result._replace(learner=result.learner._replace(opt_state=()))
-    return continued_state(run_of(SEQUENCE), result, count)
+    return continued_state(run_of(SEQUENCE, protocol), result, count)
 
 
 def test_a_continued_run_equals_the_run_of_all_tasks():
@@ -58,6 +58,17 @@ def test_a_continued_run_equals_the_run_of_all_tasks():
         )
         for actual, correct in zip(*pairs, strict=True):
             np.testing.assert_allclose(actual[0], correct, atol=1e-5)
+
+
+def test_evaluations_within_earlier_tasks_are_nan_on_a_new_test_set():
+    """Those within the further task are not measured yet and 0, as in every state of a program."""
+    protocol = Protocol(epochs=1, batch_size=8, select="last", evaluate_steps=1)
+    within = continued(2, protocol).result.within_tasks
+    accuracies, took_place = within.evaluation.class_incremental, within.steps > 0
+    assert took_place[:2].any()
+    assert not took_place[2].any()
+    assert np.isnan(accuracies[:2, ..., 2]).all()
+    assert np.isfinite(accuracies[:2, ..., :2][took_place[:2]]).all()
 
 
 def test_a_run_without_a_further_task_is_refused():

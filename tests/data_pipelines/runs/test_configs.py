@@ -47,6 +47,29 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
         read_config(config, SETTINGS | change, free, texts)
 
 
+@pytest.mark.parametrize(
+    ("stored", "now", "is_same"),
+    [
+        ("images", "./images", True),
+        ("images", "{folder}/images", True),
+        ("images", "link", True),
+        ("images", "others", False),
+        ("images", None, False),
+        (None, None, True),
+    ],
+)
+def test_spellings_of_one_path_are_equal(config, monkeypatch, tmp_path, stored, now, is_same):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path / "images")
+    write_config(config, SETTINGS | {"data": stored}, {})
+    chosen = SETTINGS | {"data": now and now.format(folder=tmp_path)}
+    if is_same:
+        assert read_config(config, chosen, paths=("data",))["settings"]["data"] == stored
+        return
+    with pytest.raises(DataError, match="data: stored 'images', now"):
+        read_config(config, chosen, paths=("data",))
+
+
 def test_methods_of_another_form_are_damage(config):
     """A run adds its methods to them."""
     config.write_text(json.dumps(json.loads(config.read_text()) | {"methods": 5}))

@@ -1,19 +1,22 @@
 """Finished runs that learn on: equal to one run of all tasks, killed and continued, refused."""
 
 import shutil
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 
+from everlight.continual.methods.registry import METHODS as ROWS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.images.digits import load_digits
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.update import run_update
+from everlight_experiments.commands.update import PLANS, obstacle, run_update
 from everlight_experiments.continual.training.progress_lines import GroupLines
 from tests.experiments.command_runs import arrays_of, run
+from tests.experiments.continual.report.outcomes import BENCHMARK
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("update")
@@ -161,6 +164,14 @@ def test_a_killed_update_continues_to_the_same_bits(runs, updated, monkeypatch):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+def test_an_update_resumes_by_another_spelling_of_its_paths(runs, updated, monkeypatch, capsys):
+    monkeypatch.chdir(runs)
+    words = "--data", "four.npz", "--test-data", "./four_test.npz", "--methods", *METHODS
+    report = update(Path("run-old-demo"), *words)
+    assert report.samefile(updated)
+    assert "resuming in" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -186,6 +197,11 @@ def test_color_images_are_refused_where_gray_ones_were_learned(runs, tmp_path):
     np.savez(path, images=np.zeros((6, 8, 8, 3), np.uint8), labels=["a"] * 6)
     with pytest.raises(DataError, match="grey"):
         update(runs / "run-old-demo", "--data", str(path))
+
+
+def test_methods_with_a_plan_for_the_tasks_or_classes_are_left_out():
+    reasons = {name: obstacle(ROWS[name], BENCHMARK) for name in ("GEM", "X-DER-RPC", "ER")}
+    assert reasons == {"GEM": PLANS["tasks"], "X-DER-RPC": PLANS["classes"], "ER": None}
 
 
 def test_images_that_the_run_tests_are_not_trained(runs, tmp_path):

@@ -28,6 +28,9 @@ def sized(setup, buffer_size=7):
 def replaying(setup, replay_batch_size=5):
     raise RuntimeError(f"{replay_batch_size}")
 
+def planned(setup, tasks):
+    return naive(setup)
+
 def pulled(setup, hyperparameter):
     return naive(setup)
 
@@ -76,6 +79,11 @@ def test_a_user_strategy_receives_the_arguments_that_it_names(own_file):
             load_strategy(f"{own_file}:replaying").make(
                 SETUP, ARGUMENTS._replace(replay_batch_size=size)
             )
+
+
+def test_a_user_strategy_that_takes_the_number_of_tasks_plans_for_it(own_file):
+    names = "planned", "sized"
+    assert [load_strategy(f"{own_file}:{name}").plans_for for name in names] == ["tasks", None]
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])

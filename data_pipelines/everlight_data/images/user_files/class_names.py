@@ -36,7 +36,7 @@ def class_numbers(
         or there are fewer classes than `classes`.
     """
     counts = Counter(labels)
-    _check_labels(source, list(counts))
+    check_distinct(source, list(counts))
     _check_counts(source, counts, fewest, classes)
     # Whole numbers in their own order.
     numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)
@@ -75,7 +75,16 @@ def check_shape(
         )
 
 
-def _check_labels(source: Path, labels: Sequence[str]) -> None:
+def check_distinct(source: Path, labels: Sequence[str]) -> None:
+    """Refuse names of classes that are empty or hardly differ, such as Cat and cat.
+
+    Args:
+      source: origin of the names, for error messages.
+      labels: different names.
+
+    Raises:
+      DataError: the message has the first two names that hardly differ.
+    """
     alike: dict[str, list[str]] = {}
     for label in labels:
         if not label.strip():

@@ -19,7 +19,8 @@ def continued_state(run: Run, result: SequenceResult, tasks: PositiveInt) -> Seq
 
     Arrays of the earlier run that are smaller, such as the head of fewer classes, become the first
     entries of the run's own initial arrays. The last evaluation is repeated on the test sets of the
-    run, and others are NaN on test sets that the earlier run did not have.
+    run. Others, those within tasks included, are NaN on test sets that the earlier run did not
+    have.
 
     Args:
       run: the longer run; classes and tasks of the earlier one are its first.
@@ -37,8 +38,7 @@ def continued_state(run: Run, result: SequenceResult, tasks: PositiveInt) -> Seq
     learner, initial = result.learner, start.result.learner
     if learner.opt_state == ():
         learner = learner._replace(opt_state=initial.opt_state)
-    unmeasured = jax.tree.map(lambda leaf: _nan_in_rows(leaf, tasks), start.result.evaluation)
-    larger = start.result._replace(evaluation=unmeasured)
+    larger = _with_unmeasured_tasks(start.result, tasks)
     grown = grow_arrays(result._replace(learner=learner), larger)
     setup, strategy = run.build(run.data)
     size = run.protocol.evaluation_batch
@@ -79,6 +79,17 @@ def _grow(name: str, leaf: Array, larger: Array) -> Array:
             f"{larger.shape} cannot hold; give arrays that only grow"
         )
     return larger.at[tuple(slice(size) for size in leaf.shape)].set(leaf)
+
+
+def _with_unmeasured_tasks(result: SequenceResult, tasks: int) -> SequenceResult:
+    """Return the result with NaN in the evaluations after and within the first tasks."""
+    evaluation, within = jax.tree.map(
+        lambda leaf: _nan_in_rows(leaf, tasks),
+        (result.evaluation, result.within_tasks and result.within_tasks.evaluation),
+    )
+    if result.within_tasks is not None:
+        result = result._replace(within_tasks=result.within_tasks._replace(evaluation=within))
+    return result._replace(evaluation=evaluation)
 
 
 def _nan_in_rows(leaf: Array, rows: int) -> Array:

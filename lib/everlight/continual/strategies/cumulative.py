@@ -76,6 +76,7 @@ METHODS = (
         "joint training: all tasks' data at the last task, none before it",
         retrains_from_scratch=True,
         label_setting="joint",
+        plans_for="tasks",
     ),
     Method(
         "incremental joint",
