@@ -39,50 +39,75 @@ def grid_options(arguments: list[str]) -> type:
 def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     """Return the options of `everlight run` or `tune`: those of a benchmark, or of `--config`.
 
-    `--config` is taken out of the arguments.
+    `--config` is taken out of the arguments, and a benchmark that only it names is put first.
 
     Raises:
       DataError: a benchmark, preset or file that cannot be used.
     """
-    source, config = take_option(arguments, CONFIG), None
+    source = take_option(arguments, CONFIG)
     if kind is RunOptions and arguments and is_user_file(arguments[0]):
-        if source is not None:
-            raise DataError(f"{CONFIG} is for benchmarks with a name; {arguments[0]} has its own")
-        config = default_config(arguments[0])
-        options = _listing_benchmarks(with_config(kind, config, benchmark=arguments[0]))
-        options.refused = "preset", *OF_THE_FILE
-        return options
+        return _listing_benchmarks(_options_of_file(arguments[0], source))
+    config = None
     if source is not None and is_user_file(source):
         config = load_object(source, CONFIG, _FORM).value
-        if not arguments or arguments[0].startswith("-"):
-            arguments.insert(0, _benchmark_of(source, config))
     elif source is not None and source.partition(":")[0] in BENCHMARKS:
         arguments.insert(0, source)
     elif source is not None:
-        options = read_options(kind, Path(source))
-        for path in _python_files(options, arguments):
-            print(f"runs {printable(path)}, which {printable(source)} names", flush=True)
-        return _listing_benchmarks(with_config(kind, **vars(options)))
+        return _listing_benchmarks(_options_of_run(kind, Path(source), arguments))
     if not arguments or arguments[0].startswith("-"):
-        if not {"-h", "--help", "--help-all"} & set(arguments):
-            raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
-        # Help without a benchmark shows the options of images with classes.
-        return _listing_benchmarks(with_config(kind, default_config("digits")))
+        if config is None:
+            return _listing_benchmarks(_options_of_help(kind, arguments))
+        arguments.insert(0, _benchmark_of(source, config))
+    return _listing_benchmarks(_options_of_benchmark(kind, arguments, source, config))
+
+
+def _options_of_file(file: str, source: str | None) -> type:
+    """Return the options of a user's benchmark or stream."""
+    if source is not None:
+        raise DataError(f"{CONFIG} is for benchmarks with a name; {file} has its own")
+    options = with_config(RunOptions, default_config(file), benchmark=file)
+    options.refused = "preset", *OF_THE_FILE
+    return options
+
+
+def _options_of_run(kind: type, path: Path, arguments: list[str]) -> type:
+    """Return the options of a run's config.json, and print the Python files that they run."""
+    options = read_options(kind, path)
+    for file in _python_files(options, arguments):
+        print(f"runs {printable(file)}, which {printable(path)} names", flush=True)
+    return with_config(kind, **vars(options))
+
+
+def _options_of_help(kind: type, arguments: list[str]) -> type:
+    """Return the options of images with classes, which help without a benchmark shows."""
+    if not {"-h", "--help", "--help-all"} & set(arguments):
+        raise DataError(f"name a benchmark first; there are {', '.join(BENCHMARKS)}")
+    return with_config(kind, default_config("digits"))
+
+
+def _options_of_benchmark(
+    kind: type, arguments: list[str], source: str | None, config: Any
+) -> type:
+    """Return the options of the benchmark that comes first, or of a user's configuration of it."""
     name, preset = split_preset(arguments[0], option_value(arguments, "--preset") or "demo")
     if kind is TuneOptions:
         refuse_protocol("tune", name, preset)
     default = default_config(name, preset)
-    if config is not None and type(config) is not type(default):
-        expected = _type_name(default)
-        raise DataError(f"{CONFIG} {source} is {_type_name(config)}; {name} takes {expected}")
     if config is not None:
-        try:
-            check_fields(config)
-        except ArgumentError as error:
-            raise DataError(f"{CONFIG} {source}: {error}") from error
-    config = default if config is None else config
+        _check_config(source, config, name, default)
     defaults = {"benchmark": name, "preset": preset, **PROTOCOL_OPTIONS.get(preset, {})}
-    return _listing_benchmarks(with_config(kind, config, **defaults))
+    return with_config(kind, default if config is None else config, **defaults)
+
+
+def _check_config(source: str, config: Any, benchmark: str, default: Any) -> None:
+    """Refuse a user's configuration that is not of the benchmark's type, or has wrong values."""
+    if type(config) is not type(default):
+        expected = _type_name(default)
+        raise DataError(f"{CONFIG} {source} is {_type_name(config)}; {benchmark} takes {expected}")
+    try:
+        check_fields(config)
+    except ArgumentError as error:
+        raise DataError(f"{CONFIG} {source}: {error}") from error
 
 
 run_options = partial(options_of_benchmark, RunOptions)

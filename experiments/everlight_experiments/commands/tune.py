@@ -243,10 +243,13 @@ def _try_all(
     choices: dict[MethodInColumn, Choice] = {}
     for column, method, _ in jobs_of(prepared, rows, 1):
         runners[column].check_validation(method)
-        values, grid = runners[column].validation_criteria(method), method.hyperparameters
-        several = len(grid) > 1
-        choice = choose_hyperparameter(grid, values) if several else fixed_hyperparameter()
-        row = grid.index(choice.hyperparameter) if several else 0
+        values, grid = runners[column].validation_criteria(method), method.selection_grid
+        choice = (
+            choose_hyperparameter(grid, values)
+            if grid
+            else fixed_hyperparameter(*method.hyperparameters)
+        )
+        row = grid.index(choice.hyperparameter) if grid else 0
         name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
     training = next(iter(prepared.values())).training.words

@@ -230,8 +230,8 @@ def _pretrain_weights(folder: RunFolder, config: Base, frames: Core50, seed: int
     name = f"pretraining-{zlib.crc32(repr(fingerprint).encode()):08x}"
     run = TrainingRun(name, fingerprint, sequence, jax.random.key(OTHER_WORLD + seed))
     protocol = Protocol(epochs=pretraining.epochs, select="last")
-    training = SharedTraining(build, protocol, stored, keep)
-    (arrays,) = train_runs(folder, [run], training, one_by_one=True)
+    training = SharedTraining(build, protocol, stored, keep, one_by_one=True)
+    (arrays,) = train_runs(folder, [run], training)
     if has_diverged(arrays):
         raise DataError("the loss of the pretraining is not finite; lower its learning rate")
     del arrays[DIVERGED_AT]

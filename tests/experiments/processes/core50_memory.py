@@ -48,18 +48,22 @@ def main() -> None:
     run = TrainingRun("NIC", {}, sequence, jax.random.key(0), run_data)
     Checkpoints.due = due_every(1)
     protocol = Length(2, 2, 1e-3).protocol(16)
-    training = SharedTraining(
-        build, protocol, shared, lambda result: {"losses": result.losses}, RunData
-    )
     peaks = []
+    training = SharedTraining(
+        build,
+        protocol,
+        shared,
+        lambda result: {"losses": result.losses},
+        RunData,
+        # The function is called once per batch, before its first step.
+        announce=lambda _: peaks.append(peak()),
+        one_by_one=True,
+    )
     with tempfile.TemporaryDirectory() as path:
         train_runs(
             RunFolder("paper", "run", ExperimentOptions(runs=Path(path))),
             [run],
             training,
-            # The function is called once per batch, before its first step.
-            announce=lambda _: peaks.append(peak()),
-            one_by_one=True,
         )
     print(peaks[10], peak())
 

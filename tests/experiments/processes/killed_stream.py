@@ -119,10 +119,9 @@ def run(settings: Settings) -> None:
         killed = shared.checkpoints / group_name(runs_of(files)), int(moment[0])
         threading.Thread(target=kill_at, args=killed, daemon=True).start()
     Checkpoints.due = due_every(1)
-    training = SharedTraining(
-        make_build(partial(stream, store)), PROTOCOL, imagenet_statistics(), keep
-    )
-    train_runs(shared, runs_of(files), training, announce=store.announce)
+    build = make_build(partial(stream, store))
+    training = SharedTraining(build, PROTOCOL, imagenet_statistics(), keep, announce=store.announce)
+    train_runs(shared, runs_of(files), training)
     Path(f"{folder}-read-{jax.process_index()}").write_text(str(np.sum(counts)))
 
 

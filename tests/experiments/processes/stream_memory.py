@@ -57,8 +57,10 @@ def main() -> None:
 
     def train(folder):
         runs = RunFolder("paper", folder, ExperimentOptions(runs=scratch))
-        training = SharedTraining(build, PROTOCOL, imagenet_statistics(), keep)
-        return train_runs(runs, runs_of(files)[:1], training, announce=store.announce)[0]
+        training = SharedTraining(
+            build, PROTOCOL, imagenet_statistics(), keep, announce=store.announce
+        )
+        return train_runs(runs, runs_of(files)[:1], training)[0]
 
     train("warm")
     store = None

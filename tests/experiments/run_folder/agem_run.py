@@ -25,6 +25,8 @@ def everything(result):
 def train_agem(path, result, announce=None):
     """Train A-GEM in a run folder below `path`; `result` is a file of all arrays that it left."""
     run = TrainingRun("A-GEM", {"strategy": "a-gem"}, SEQUENCE, KEY)
-    training = SharedTraining(build_with("A-GEM"), PROTOCOL, DATA, everything)
-    (arrays,) = train_runs(folder_in(path), [run], training, announce=announce, one_by_one=True)
+    training = SharedTraining(
+        build_with("A-GEM"), PROTOCOL, DATA, everything, announce=announce, one_by_one=True
+    )
+    (arrays,) = train_runs(folder_in(path), [run], training)
     np.savez(result, **arrays)

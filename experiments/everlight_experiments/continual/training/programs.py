@@ -120,9 +120,8 @@ class MethodPrograms:
           DataError: a function of the strategy fails, or returns what the engine cannot use.
         """
         build = build_with(self.benchmark, method)
-        protocol = self.benchmark.training.protocol(method)
         try:
-            jax.eval_shape(run_sequence, self._run(build, method, protocol))
+            jax.eval_shape(run_sequence, self._run(build, method, self.protocol(method)))
         except StrategyError as error:
             raise DataError(f"--strategy {method.name}: {one_line(error)}") from error
 

@@ -60,6 +60,11 @@ class GroupLines:
         self._learning = np.full(len(runs), True)
         self._time, self._steps = time.monotonic(), np.zeros(len(runs), int)
 
+    @property
+    def epochs(self) -> int:
+        """Number of epochs of all tasks."""
+        return self._sizes["epochs"]
+
     def start(self, state: SequenceState | None) -> None:
         """Start the clock, from a state that runs continue from or from the beginning."""
         self._time = time.monotonic()

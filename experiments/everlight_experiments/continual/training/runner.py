@@ -26,7 +26,6 @@ from everlight.continual import (
     initial_runs_state,
     replayed_per_step,
 )
-from everlight.continual.engine.run import Announce
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
@@ -42,8 +41,6 @@ from everlight_experiments.continual.training.runs import (
     RunScore,
     SharedTraining,
     TrainingRun,
-    group_mesh,
-    group_size,
     has_diverged,
     train_runs,
 )
@@ -147,7 +144,7 @@ class Runner:
         Raises:
           DataError: there are no samples on which a hyper-parameter is selected.
         """
-        if len(method.hyperparameters) > 1:
+        if method.selection_grid:
             self.check_validation(method)
 
     def check_validation(self, method: Method) -> None:
@@ -182,9 +179,8 @@ class Runner:
 
     def is_elsewhere(self, method: Method, seeds: int) -> bool:
         """Return True if other processes train all runs that a method needs next."""
-        grid = method.hyperparameters if len(method.hyperparameters) > 1 else ()
         for run_ids in (
-            self._run_ids(method, "validation", grid, self.validation_seeds),
+            self._run_ids(method, "validation", method.selection_grid, self.validation_seeds),
             self._run_ids(method, "evaluation", (0.0,), seeds),
         ):
             held = self.folder.all_claimed_by_others([run_id.name for run_id in run_ids])
@@ -194,10 +190,9 @@ class Runner:
 
     def choose(self, method: Method) -> Choice:
         """Return the method's hyper-parameter by the one selection rule."""
-        hyperparameters = method.hyperparameters
-        if len(hyperparameters) < 2:
-            return fixed_hyperparameter(*hyperparameters)
-        return choose_hyperparameter(hyperparameters, self.validation_criteria(method))
+        if not method.selection_grid:
+            return fixed_hyperparameter(*method.hyperparameters)
+        return choose_hyperparameter(method.selection_grid, self.validation_criteria(method))
 
     def validation_criteria(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
@@ -277,8 +272,6 @@ class Runner:
                 runs,
                 self._training(method, {run_id.name: run_id.sequence_id for run_id in run_ids}),
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
-                announce=self._announce,
-                one_by_one=benchmark.training.one_by_one,
                 tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
         took = self.folder.seconds_of_parts()
@@ -320,6 +313,8 @@ class Runner:
             keep=keep,
             join=RunData,
             score=RunScore(benchmark.score, score),
+            announce=None if benchmark.data.store is None else benchmark.data.store.announce,
+            one_by_one=benchmark.training.one_by_one,
         )
         return training if self.continuation is None else training._replace(start=start)
 
@@ -327,16 +322,11 @@ class Runner:
         store = self.benchmark.data.store
         return nullcontext() if store is None else naming_files(store)
 
-    @property
-    def _announce(self) -> Announce | None:
-        store = self.benchmark.data.store
-        return None if store is None else store.announce
-
     def missing_stages(self, method: Method, seeds: int) -> list[Stage]:
         """Return the selection and the evaluation of a method, as far as they are not finished."""
-        grid, stages = method.hyperparameters if len(method.hyperparameters) > 1 else (), []
+        stages = []
         for use, values, count in (
-            ("validation", grid, self.validation_seeds),
+            ("validation", method.selection_grid, self.validation_seeds),
             ("evaluation", method.hyperparameters[:1] or (0.0,), seeds),
         ):
             run_ids = self._run_ids(method, use, values, count)
@@ -352,16 +342,16 @@ class Runner:
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""
         began = time.monotonic()
-        one_by_one, announce = self.benchmark.training.one_by_one, self._announce
-        size = group_size(len(stage.run_ids), announce, one_by_one)
+        training = self._training(method, {})
+        size = training.group_size(len(stage.run_ids))
         group = [self._run(method, run_id) for run_id in stage.run_ids[:size]]
-        mesh = group_mesh(len(group), announce, one_by_one)
+        mesh = training.group_mesh(len(group))
         limit = self.benchmark.selection.validation_tasks if stage.use == "validation" else None
         with self._naming_files():
-            runs = self._training(method, {}).runs_of(group)
+            runs = training.runs_of(group)
             refuse_large(initial_runs_state(runs), "--net", "--buffer-size")
             prepared = time.monotonic() - began
-            trial = try_runs(runs, mesh, limit, announce)
+            trial = try_runs(runs, mesh, limit, training.announce)
         seconds = prepared + trial.seconds * math.ceil(len(stage.run_ids) / size)
         return trial._replace(seconds=seconds)
 

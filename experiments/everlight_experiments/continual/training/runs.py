@@ -96,6 +96,25 @@ class SharedTraining(NamedTuple):
     """Score of finished tasks, for lines of metrics.jsonl."""
     start: Callable[[TrainingRun], SequenceState] | None = None
     """State from which a run starts, the same position for all; None starts before any task."""
+    announce: Announce | None = None
+    """As for `drive_runs`, where images are streamed."""
+    one_by_one: bool = False
+    """True if runs follow one another on one device, so that each has its own time."""
+
+    def group_size(self, runs: int) -> int:
+        """Return the number of so many runs that are trained at once."""
+        if self.one_by_one:
+            return 1
+        one_each = jax.default_backend() == "cpu" or self.announce is not None
+        return runs_mesh().size if one_each else max(1, runs)
+
+    def group_mesh(self, runs: int) -> Mesh:
+        """Return the mesh on which so many runs are trained at once."""
+        mesh = runs_mesh()
+        if self.one_by_one or (self.announce is not None and not mesh.is_multi_process):
+            # A device without a run of its own would read the last one's images again.
+            return runs_mesh(jax.devices()[:runs])
+        return mesh
 
     def lines_of(self, run: TrainingRun) -> LinesOfRun:
         """Return what the lines of a run name and compute."""
@@ -129,8 +148,6 @@ def train_runs(
     runs: Sequence[TrainingRun],
     training: SharedTraining,
     after_task: AfterTask | None = None,
-    announce: Announce | None = None,
-    one_by_one: bool = False,
     tasks: int | None = None,
 ) -> list[dict[str, np.ndarray]]:
     """Train runs of one shape together; finished runs are read back.
@@ -148,8 +165,6 @@ def train_runs(
       runs: runs of equal shapes (`scenarios.pad_sequences`), perhaps none.
       training: programs and data of all runs.
       after_task: called after every task that this process learns.
-      announce: as for `drive_runs`.
-      one_by_one: whether runs follow one another on one device, so that each has its own time.
       tasks: number of tasks that are learned, the first ones; None is all. Results of the others
         are placeholders.
 
@@ -162,13 +177,13 @@ def train_runs(
         are trained one by one.
     """
     finished, fits = {}, False
-    if one_by_one and runs_mesh().is_multi_process:
+    if training.one_by_one and runs_mesh().is_multi_process:
         raise DataError("this trains on one device; leave out --distributed")
-    for group, read in _claim_groups(folder, runs, group_size(len(runs), announce, one_by_one)):
+    for group, read in _claim_groups(folder, runs, training.group_size(len(runs))):
         finished |= read
         if not group:
             continue
-        mesh = group_mesh(len(group), announce, one_by_one)
+        mesh = training.group_mesh(len(group))
         checkpoints = folder.checkpoints / group_name(group)
         batch = training.runs_of(_padded_group(group, mesh))
         if not fits:
@@ -180,7 +195,7 @@ def train_runs(
         runs_lines = [training.lines_of(run) for run in group]
         lines = GroupLines(folder, runs_lines, training.protocol, tasks, mesh)
         state = _train_group(
-            Checkpoints(checkpoints), group, training, mesh, after_task, announce, tasks, lines
+            Checkpoints(checkpoints), group, batch, training, mesh, after_task, lines
         )
         divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
@@ -196,23 +211,6 @@ def train_runs(
     if is_first():
         _remove_stale_checkpoints(folder, runs)
     return [finished[run.name] for run in runs]
-
-
-def group_size(runs: int, announce: Announce | None, one_by_one: bool) -> int:
-    """Return the number of so many runs that are trained at once."""
-    if one_by_one:
-        return 1
-    one_each = jax.default_backend() == "cpu" or announce is not None
-    return runs_mesh().size if one_each else max(1, runs)
-
-
-def group_mesh(runs: int, announce: Announce | None, one_by_one: bool) -> Mesh:
-    """Return the mesh on which so many runs are trained at once."""
-    mesh = runs_mesh()
-    if one_by_one or (announce is not None and not mesh.is_multi_process):
-        # A device without a run of its own would read the last one's images again.
-        return runs_mesh(jax.devices()[:runs])
-    return mesh
 
 
 def _arrays_of(training: SharedTraining, result: SequenceResult) -> dict[str, np.ndarray]:
@@ -274,16 +272,17 @@ def _remove_stale_checkpoints(folder: RunFolder, runs: Sequence[TrainingRun]) ->
 def _train_group(
     checkpoints: Checkpoints,
     group: Sequence[TrainingRun],
+    runs: Runs,
     training: SharedTraining,
     mesh: Mesh,
     after_task: AfterTask | None,
-    announce: Announce | None,
-    tasks: int,
     lines: GroupLines,
 ) -> SequenceState:
-    """Return the state after so many tasks, or where all of them have diverged."""
-    padded = _padded_group(group, mesh)
-    runs, protocol = training.runs_of(padded), training.protocol
+    """Return the state after the tasks of the lines, or where all runs have diverged.
+
+    The group may be padded in `runs`, the form in which the engine trains it.
+    """
+    protocol = training.protocol
     fingerprint = {
         "runs": [{PART: run.name, **run.fingerprint} for run in group],
         "protocol": dataclasses.asdict(protocol),
@@ -295,8 +294,10 @@ def _train_group(
     def shapes() -> SequenceState:
         return shapes_on_mesh(initial_runs_state(runs), mesh)
 
-    done, state = checkpoints.resume(fingerprint, shapes) or training.first_state(padded)
-    driven = drive_runs(runs, 1, mesh, state, announce)
+    done, state = checkpoints.resume(fingerprint, shapes) or training.first_state(
+        _padded_group(group, mesh)
+    )
+    driven = drive_runs(runs, 1, mesh, state, training.announce)
 
     def save() -> None:
         epochs = 0 if state is None else epochs_done(protocol, state)
@@ -305,7 +306,7 @@ def _train_group(
 
     # A signal may come to one of several processes, which save together.
     saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(save)
-    total = protocol.epochs_before(tasks)
+    total = lines.epochs
     title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
     diverged = np.zeros(len(group), bool)
     lines.start(state)

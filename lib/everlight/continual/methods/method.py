@@ -238,6 +238,11 @@ class Method(NamedTuple):
         derived = self.derived(arguments) if self.derived else {}
         return filled | tuned | derived | {**self.fixed}
 
+    @property
+    def selection_grid(self) -> tuple[float, ...]:
+        """The values among which validation selects; empty where there is one or none."""
+        return self.hyperparameters if len(self.hyperparameters) > 1 else ()
+
     def make(self, setup: Setup, arguments: StrategyArguments) -> Strategy:
         """Return the strategy."""
         strategy = self.factory(setup, **self.row_arguments(arguments) | arguments.arguments)
@@ -289,7 +294,7 @@ def with_published(methods: Sequence[Method]) -> list[Method]:
     rows = []
     for method in methods:
         rows.append(method)
-        if method.published is not None and len(method.hyperparameters) > 1:
+        if method.published is not None and method.selection_grid:
             rows.append(
                 method._replace(
                     name=f"{method.name}, published",
