@@ -23,7 +23,13 @@ from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 from everlight.models.plain_cnn import PlainCNN
-from everlight.models.prompts import Prompting, prompt_components, prompt_pool, with_prompts
+from everlight.models.prompts import (
+    Prompting,
+    dual_prompts,
+    prompt_components,
+    prompt_pool,
+    with_prompts,
+)
 from everlight.models.registry import named_network, networks
 from everlight.models.resnet import (
     BasicBlock,
@@ -64,6 +70,7 @@ __all__ = [
     "VisionTransformer",
     "cosines",
     "crop_and_flip",
+    "dual_prompts",
     "efficientnet_variables",
     "interpolate_positions",
     "local_similarities",

@@ -26,7 +26,7 @@ from tests.models.released_vit import released_arrays
 pytestmark = pytest.mark.xdist_group("pretrained")
 
 NET = "vit:4,8,2,2"
-ADDING = ("L2P", "CODA-Prompt", "LoRA", "InfLoRA")
+ADDING = ("L2P", "DualPrompt", "CODA-Prompt", "LoRA", "InfLoRA")
 QUICK = ("--optimizer", "adam", "--learning-rate", "0.003", "--epochs", "1", "--batch-size", "64")
 
 
@@ -79,6 +79,7 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
     benchmark = benchmark_of(tmp_path, trained)
     expected = {
         "L2P": {"prompts", "head"},
+        "DualPrompt": {"prompts", "head"},
         "CODA-Prompt": {"prompts", "head"},
         "LoRA": {"lora", "head"},
         "InfLoRA": {"lora", "merged", "head"},
