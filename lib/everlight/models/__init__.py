@@ -1,5 +1,6 @@
 """Networks as Flax modules, and changes of their parameters."""
 
+from everlight.models.adapters import with_adapters
 from everlight.models.augmentation import crop_and_flip
 from everlight.models.caffe_nets import (
     HeadInit,
@@ -81,6 +82,7 @@ __all__ = [
     "prompt_pool",
     "unit_vectors",
     "vit_layers",
+    "with_adapters",
     "with_kaiming",
     "with_layers",
     "with_lora",

@@ -52,6 +52,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Outputs, Setup
 from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from everlight.errors import ArgumentError
+from everlight.models.frozen_layers import with_trained_part
 from everlight.models.heads import unit_vectors
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
@@ -88,50 +89,26 @@ def with_prompts(
     Raises:
       ValueError: the setup has frozen parameters; set `trainable` of the result instead.
     """
-    if setup.trainable is not None:
-        raise ArgumentError(
-            "setup has frozen parameters; set trainable of what with_prompts returns"
-        )
     task_loss = setup.objective.loss
 
-    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        key_network, key_prompts = jax.random.split(key)
-        params, batch_stats = setup.init(key_network)
-        trained = {name: layer for name, layer in params.items() if name not in layers}
-        return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
-
-    def network_params(params: PyTree) -> PyTree:
-        return {**{name: layer for name, layer in params.items() if name != "prompts"}, **layers}
-
-    def apply(
-        params: PyTree,
-        batch_stats: PyTree,
+    def forward(
+        variables: PyTree,
+        prompt_params: PyTree,
         inputs: Float[Array, "b h w c"],
         train: bool,
         key: PRNGKeyArray | None,
-    ) -> tuple[Outputs, PyTree]:
-        variables = {"params": network_params(params)}
+    ) -> Outputs:
         query = jax.lax.stop_gradient(net.apply(variables, inputs, False).features)
-        prompts, penalty = prompting.choose(params["prompts"], query)
-        outputs = net.apply(variables, inputs, train, prompts)
-        return outputs._replace(penalty=penalty), batch_stats
+        prompts, penalty = prompting.choose(prompt_params, query)
+        return net.apply(variables, inputs, train, prompts)._replace(penalty=penalty)
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         return task_loss(outputs, labels, seen) + outputs.penalty
 
-    def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(network_params(params), outputs)
-
-    return setup._replace(
-        init=init,
-        apply=apply,
-        objective=setup.objective._replace(loss=loss),
-        layer_inputs=None,
-        measure=None if setup.measure is None else measure,
-        split_at=None,
-    )
+    trained = with_trained_part(setup, layers, "prompts", prompting.init, forward)
+    return trained._replace(objective=setup.objective._replace(loss=loss))
 
 
 @checked

@@ -24,7 +24,7 @@ ORDER = (
     *("ar1", "latent_replay"),
     *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),
     *("acil", "ds_al", "generative_classifier", "l2p", "dual_prompt", "coda_prompt", "lora"),
-    *("inflora",),
+    *("inflora", "ease"),
 )
 """Files in the order of tables, by kind of method; others follow by name."""
 
