@@ -42,7 +42,8 @@ a hundred in memories that classes share.
   set, not as pixels.
 - **Copies** of the parameters that count as the model's memory in the criteria of
   Díaz-Rodríguez et al. 2018.
-- L2P, CODA-Prompt, LoRA and InfLoRA need a pretrained transformer and are left out.
+- L2P, DualPrompt, CODA-Prompt, LoRA, InfLoRA and EASE need a pretrained transformer and are left
+  out.
 - Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters. The
   generative classifier trains a VAE per class.
 

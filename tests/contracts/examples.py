@@ -179,6 +179,10 @@ ROWS: dict[str, Any] = {
         "layers": models.vit_layers(VIT, released_vit(), 2),
         "prompting": models.prompt_pool(4),
     },
+    "models.with_adapters": lambda: {
+        "net": VIT,
+        "layers": models.vit_layers(VIT, released_vit(), 2),
+    },
     "models.prompt_components": {"width": 4, "components": 2},
     "models.with_merged_lora": {**ON_PLAIN, **ADAPTED},
     "models.with_layers": {"layers": {"hidden": jnp.zeros(3)}},

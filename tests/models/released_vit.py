@@ -43,11 +43,12 @@ def released_arrays(net, grid, rng, channels=3, head=7):
     return arrays
 
 
-def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
+def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=(), parallel=()):
     """Return features of an image [h, w, c] in float64: one head, one token at a time.
 
     `prompts` are tokens, [p, w], before the first block, whose mean output then is the result;
-    `prefixes` are keys and values, [2, p, w], of the first blocks.
+    `prefixes` are keys and values, [2, p, w], of the first blocks; outputs of the functions
+    `parallel` are added to those of the MLPs.
     """
     arrays = {name: np.float64(array) for name, array in arrays.items()}
 
@@ -92,7 +93,8 @@ def features_in_numpy(arrays, image, class_token=True, prompts=(), prefixes=()):
         normed = np.array([norm(token, f"{block}/LayerNorm_2") for token in tokens])
         first, second = (f"{block}/MlpBlock_3/Dense_{layer}" for layer in (0, 1))
         hidden = gelu(normed @ arrays[f"{first}/kernel"] + arrays[f"{first}/bias"])
-        tokens = tokens + hidden @ arrays[f"{second}/kernel"] + arrays[f"{second}/bias"]
+        added = parallel[number](tokens) if parallel else 0
+        tokens = tokens + hidden @ arrays[f"{second}/kernel"] + arrays[f"{second}/bias"] + added
         number += 1
     normed = np.array([norm(token, "Transformer/encoder_norm") for token in tokens])
     if len(prompts):

@@ -1,5 +1,6 @@
 """Networks as Flax modules, and changes of their parameters."""
 
+from everlight.models.adapters import with_adapters
 from everlight.models.augmentation import crop_and_flip
 from everlight.models.caffe_nets import (
     HeadInit,
@@ -23,7 +24,13 @@ from everlight.models.lora import with_lora, with_merged_lora
 from everlight.models.mlp import MLP
 from everlight.models.network import NamedNetwork, Network, NetworkRequest
 from everlight.models.plain_cnn import PlainCNN
-from everlight.models.prompts import Prompting, prompt_components, prompt_pool, with_prompts
+from everlight.models.prompts import (
+    Prompting,
+    dual_prompts,
+    prompt_components,
+    prompt_pool,
+    with_prompts,
+)
 from everlight.models.registry import named_network, networks
 from everlight.models.resnet import (
     BasicBlock,
@@ -64,6 +71,7 @@ __all__ = [
     "VisionTransformer",
     "cosines",
     "crop_and_flip",
+    "dual_prompts",
     "efficientnet_variables",
     "interpolate_positions",
     "local_similarities",
@@ -74,6 +82,7 @@ __all__ = [
     "prompt_pool",
     "unit_vectors",
     "vit_layers",
+    "with_adapters",
     "with_kaiming",
     "with_layers",
     "with_lora",

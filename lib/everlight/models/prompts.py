@@ -1,4 +1,4 @@
-"""Prompts of a frozen vision transformer: a pool of them (L2P) or components (CODA-Prompt).
+"""Prompts of a frozen vision transformer, of L2P, DualPrompt and CODA-Prompt.
 
     q = features of an image by the frozen network without prompts
 
@@ -22,11 +22,20 @@ components that are still to come are 0 (`continual.coda_prompt`). The paper has
 first code a further factor of 1e-6, whose absence from the paper is an error by the first author's
 word (GT-RIPL/CODA-Prompt, issues 4 and 12). The later code has λ = 0.
 
+General and expert prompts (DualPrompt; Wang et al. 2022, ECCV, arXiv 2204.04799): the first blocks
+attend to a general prompt G, which all images share, and the blocks after them to the expert
+prompt E_m whose key k_m has the greatest cosine with q, keys and values of L tokens each:
+
+    loss − λ cos(q, k_m)
+
+On CIFAR-100 the authors' code has λ = 1, L = 5, G in two blocks and E in three.
+
 Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CODA-Prompt,
 `models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
 
-- Every image has its own prompts, as in the paper of L2P. In its official code all images of a
-  batch share those that most of them would have, in evaluation too (`batchwise_prompt`).
+- Every image has its own prompts, as in the papers of L2P and DualPrompt. In their official code
+  all images of a batch share those that most of them would have, in evaluation too
+  (`batchwise_prompt`).
 - In CODA-Prompt's official code the penalty is a mean over the components of the tasks so far,
   which is the same as in everlight where the others are 0. It is added once per GPU.
 - The networks of GT-RIPL/CODA-Prompt have the exact GELU, those of everlight its tanh
@@ -41,8 +50,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
-from everlight.checks import NonNegativeFloat, PositiveInt, checked
+from everlight.checks import NonNegativeFloat, NonNegativeInt, PositiveInt, checked
 from everlight.errors import ArgumentError
+from everlight.models.frozen_layers import with_trained_part
 from everlight.models.heads import unit_vectors
 from everlight.models.vit import Prompts, VisionTransformer
 from everlight.precision import matrix_product
@@ -74,55 +84,31 @@ def with_prompts(
       net: the transformer.
       layers: parameters by layer, such as pretrained ones. They are constants of a program that
         closes over them; give them with the data of the run instead.
-      prompting: how prompts are chosen: `prompt_pool` or `prompt_components`.
+      prompting: how prompts are chosen: `prompt_pool`, `dual_prompts` or `prompt_components`.
 
     Raises:
       ValueError: the setup has frozen parameters; set `trainable` of the result instead.
     """
-    if setup.trainable is not None:
-        raise ArgumentError(
-            "setup has frozen parameters; set trainable of what with_prompts returns"
-        )
     task_loss = setup.objective.loss
 
-    def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
-        key_network, key_prompts = jax.random.split(key)
-        params, batch_stats = setup.init(key_network)
-        trained = {name: layer for name, layer in params.items() if name not in layers}
-        return {**trained, "prompts": prompting.init(key_prompts)}, batch_stats
-
-    def network_params(params: PyTree) -> PyTree:
-        return {**{name: layer for name, layer in params.items() if name != "prompts"}, **layers}
-
-    def apply(
-        params: PyTree,
-        batch_stats: PyTree,
+    def forward(
+        variables: PyTree,
+        prompt_params: PyTree,
         inputs: Float[Array, "b h w c"],
         train: bool,
         key: PRNGKeyArray | None,
-    ) -> tuple[Outputs, PyTree]:
-        variables = {"params": network_params(params)}
+    ) -> Outputs:
         query = jax.lax.stop_gradient(net.apply(variables, inputs, False).features)
-        prompts, penalty = prompting.choose(params["prompts"], query)
-        outputs = net.apply(variables, inputs, train, prompts)
-        return outputs._replace(penalty=penalty), batch_stats
+        prompts, penalty = prompting.choose(prompt_params, query)
+        return net.apply(variables, inputs, train, prompts)._replace(penalty=penalty)
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
         return task_loss(outputs, labels, seen) + outputs.penalty
 
-    def measure(params: PyTree, outputs: Outputs) -> PyTree:
-        return setup.measure(network_params(params), outputs)
-
-    return setup._replace(
-        init=init,
-        apply=apply,
-        objective=setup.objective._replace(loss=loss),
-        layer_inputs=None,
-        measure=None if setup.measure is None else measure,
-        split_at=None,
-    )
+    trained = with_trained_part(setup, layers, "prompts", prompting.init, forward)
+    return trained._replace(objective=setup.objective._replace(loss=loss))
 
 
 @checked
@@ -156,11 +142,65 @@ def prompt_pool(
         }
 
     def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
-        cosines, position = jax.lax.top_k(
-            unit_vectors(query, -1) @ unit_vectors(params["key"], -1).T, chosen
-        )
+        cosines, position = _nearest_keys(params["key"], query, chosen)
         tokens = params["prompt"][position].reshape(query.shape[0], chosen * length, width)
         return Prompts(tokens), -pull * jnp.sum(cosines, axis=1)
+
+    return Prompting(init, choose)
+
+
+def _nearest_keys(
+    key: Float[Array, "m w"], query: Float[Array, "b w"], count: int
+) -> tuple[Float[Array, "b n"], Int[Array, "b n"]]:
+    """Return the greatest cosines with the keys, in falling order, and these keys' numbers."""
+    values, position = jax.lax.top_k(unit_vectors(query, -1) @ unit_vectors(key, -1).T, count)
+    return values, position
+
+
+@checked
+def dual_prompts(
+    width: PositiveInt,
+    experts: PositiveInt = 10,
+    length: PositiveInt = 5,
+    general_blocks: NonNegativeInt = 2,
+    expert_blocks: PositiveInt = 3,
+    pull: NonNegativeFloat = 1.0,
+) -> Prompting:
+    """Return DualPrompt's general and expert prompts, keys and values of blocks by their names.
+
+    The parameters are general, `[2, l, w]` of each block, expert, `[m, 2, l, w]` of each block, and
+    key, `[m, w]`. Without general blocks there is no general.
+
+    Args:
+      width: features of each token.
+      experts: number M of expert prompts, at least one per task.
+      length: keys, and values, L of a prompt.
+      general_blocks: number of blocks with the general prompt, the first ones.
+      expert_blocks: number of blocks with expert prompts, those after the general ones.
+      pull: coefficient λ of the cosine.
+    """
+
+    def init(key: PRNGKeyArray) -> PyTree:
+        keys = iter(jax.random.split(key, general_blocks + expert_blocks + 1))
+
+        def draw(*shape: int) -> Float[Array, "*shape"]:
+            return jax.random.uniform(next(keys), shape, maxval=MAX_START)
+
+        shape = 2, length, width
+        general = {f"block{number}": draw(*shape) for number in range(general_blocks)}
+        last = general_blocks + expert_blocks
+        expert = {f"block{number}": draw(experts, *shape) for number in range(general_blocks, last)}
+        params = {"expert": expert, "key": draw(experts, width)}
+        return {**params, "general": general} if general else params
+
+    def choose(params: PyTree, query: Float[Array, "b w"]) -> tuple[Prompts, Float[Array, "b"]]:
+        cosines, position = _nearest_keys(params["key"], query, 1)
+        shared = {
+            name: jnp.broadcast_to(prompt, (query.shape[0], *prompt.shape))
+            for name, prompt in params.get("general", {}).items()
+        }
+        expert = {name: prompt[position[:, 0]] for name, prompt in params["expert"].items()}
+        return Prompts(prefixes={**shared, **expert}), -pull * cosines[:, 0]
 
     return Prompting(init, choose)
 

@@ -7,16 +7,17 @@ normalization before attention and MLP (pre-norm, epsilon 1e-6), GELU by its tan
 no dropout, as in its configuration of ViT-B/16. The head is drawn normally; in the release it is 0.
 Linear maps of patches, queries, keys and values are dense layers, so that their kernels are
 matrices. Prompts are tokens, or keys and values of blocks, that are given with the images
-(`Prompts`).
+(`Prompts`). Functions such as adapters may stand beside the MLPs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax.core import FrozenDict
 from jax.typing import DTypeLike
 from jaxtyping import Array, Float, PyTree
 
@@ -30,6 +31,10 @@ from everlight.models.published_weights import variables_of_arrays
 EPSILON = 1e-6
 """Epsilon of layer normalization."""
 _XAVIER, _SMALL = nn.initializers.xavier_uniform(), nn.initializers.normal(1e-6)
+
+
+TokenFunction = Callable[[Float[Array, "b t w"]], Float[Array, "b t w"]]
+"""Function of a block's tokens."""
 
 
 class Prompts(NamedTuple):
@@ -69,7 +74,11 @@ class VisionTransformer(nn.Module):
 
     @nn.compact
     def __call__(
-        self, images: Float[Array, "b h w c"], train: bool, prompts: Prompts | None = None
+        self,
+        images: Float[Array, "b h w c"],
+        train: bool,
+        prompts: Prompts | None = None,
+        parallel: Mapping[str, TokenFunction] = FrozenDict(),
     ) -> Outputs:
         """Return logits and the head's input; training and evaluation are the same.
 
@@ -78,6 +87,8 @@ class VisionTransformer(nn.Module):
           train: has no effect.
           prompts: prompts of each image. With tokens among them, the features are the mean of
             these tokens' outputs (L2P; Wang et al. 2022).
+          parallel: functions whose outputs are added to those of a block's MLP, by the block's
+            name. Their inputs are the tokens before its normalization.
 
         Raises:
           ValueError: the patches do not divide the images, or the heads the width.
@@ -101,7 +112,7 @@ class VisionTransformer(nn.Module):
         for number in range(self.depth):
             name = f"block{number}"
             block = _Block(self.heads, self.mlp_width, self.dtype, name=name)
-            tokens = block(tokens, prompts.prefixes.get(name))
+            tokens = block(tokens, prompts.prefixes.get(name), parallel.get(name))
         tokens = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm")(tokens)
         tokens = tokens.astype(jnp.float32)
         if prompts.tokens is not None:
@@ -120,7 +131,10 @@ class _Block(nn.Module):
 
     @nn.compact
     def __call__(
-        self, tokens: Float[Array, "b t w"], prefix: Float[Array, "b 2 p w"] | None = None
+        self,
+        tokens: Float[Array, "b t w"],
+        prefix: Float[Array, "b 2 p w"] | None = None,
+        parallel: TokenFunction | None = None,
     ) -> Float[Array, "b t w"]:
         width = tokens.shape[-1]
 
@@ -143,7 +157,8 @@ class _Block(nn.Module):
         tokens = tokens + dense(width, "out")(attended)
         normed = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm2")(tokens)
         hidden = nn.gelu(mlp(self.mlp_width, "mlp1")(normed))
-        return tokens + mlp(width, "mlp2")(hidden)
+        after = tokens + mlp(width, "mlp2")(hidden)
+        return after if parallel is None else after + parallel(tokens)
 
 
 @checked

@@ -26,7 +26,7 @@ from tests.models.released_vit import released_arrays
 pytestmark = pytest.mark.xdist_group("pretrained")
 
 NET = "vit:4,8,2,2"
-ADDING = ("L2P", "CODA-Prompt", "LoRA", "InfLoRA")
+ADDING = ("L2P", "DualPrompt", "CODA-Prompt", "LoRA", "InfLoRA", "EASE")
 QUICK = ("--optimizer", "adam", "--learning-rate", "0.003", "--epochs", "1", "--batch-size", "64")
 
 
@@ -79,9 +79,11 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
     benchmark = benchmark_of(tmp_path, trained)
     expected = {
         "L2P": {"prompts", "head"},
+        "DualPrompt": {"prompts", "head"},
         "CODA-Prompt": {"prompts", "head"},
         "LoRA": {"lora", "head"},
         "InfLoRA": {"lora", "merged", "head"},
+        "EASE": {"adapters", "head"},
     }
     plain = setup_of(benchmark, "naive")
     images = plain.gather(jnp.arange(4), None)
@@ -91,7 +93,7 @@ def test_methods_freeze_the_layers_train_them_or_train_additions(trained, tmp_pa
         setup = setup_of(benchmark, name)
         initial = setup.init(jax.random.key(0))[0]
         assert set(initial) == layers
-        if name in ("LoRA", "InfLoRA"):
+        if name in ("LoRA", "InfLoRA", "EASE"):
             result = setup.apply(initial, {}, images, False, None)[0].features
             np.testing.assert_array_equal(result, features)
     # Class means and ridge regression read the features, and CWR trains the head alone.

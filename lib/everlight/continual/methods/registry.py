@@ -23,7 +23,8 @@ ORDER = (
     *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),
     *("ar1", "latent_replay"),
     *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),
-    *("acil", "ds_al", "generative_classifier", "l2p", "coda_prompt", "lora", "inflora"),
+    *("acil", "ds_al", "generative_classifier", "l2p", "dual_prompt", "coda_prompt", "lora"),
+    *("inflora", "ease"),
 )
 """Files in the order of tables, by kind of method; others follow by name."""
 

@@ -20,6 +20,8 @@ from everlight.continual.strategies.der import der
 from everlight.continual.strategies.der_plus_plus import der_plus_plus
 from everlight.continual.strategies.drift_compensation import drift_compensation
 from everlight.continual.strategies.ds_al import ds_al
+from everlight.continual.strategies.dual_prompt import dual_prompt
+from everlight.continual.strategies.ease import ease
 from everlight.continual.strategies.er_ace import er_ace
 from everlight.continual.strategies.er_aml import er_aml
 from everlight.continual.strategies.er_tricks import er_tricks
@@ -96,6 +98,8 @@ __all__ = [
     "der_plus_plus",
     "drift_compensation",
     "ds_al",
+    "dual_prompt",
+    "ease",
     "er_ace",
     "er_aml",
     "er_tricks",

@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveInt, checked
@@ -35,6 +35,7 @@ from everlight.continual.methods.method import (
 )
 from everlight.continual.strategies.l2p import refuse_without_prompts
 from everlight.continual.strategies.naive import naive_on_task_classes
+from everlight.continual.strategies.parts.kept_parameters import keep_frozen, keep_rows
 from everlight.errors import ArgumentError
 from everlight.models.prompts import new_components, prompt_components, with_prompts
 from everlight.models.vit import VisionTransformer
@@ -82,19 +83,14 @@ def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
             for leaf, leaf_key in zip(leaves, keys, strict=True)
         ]
         params = {**learner.params, "prompts": jax.tree.unflatten(tree, drawn)}
-        if setup.trainable is not None:
-            free = setup.trainable(learner.params)
-            params = jax.tree.map(jnp.where, free, params, learner.params)
-        return Components(first), learner._replace(params=params)
+        return Components(first), learner._replace(params=keep_frozen(setup, learner, params))
 
     def after_step(
         memory: Components, learner: Learner, info: StepInfo, key: PRNGKeyArray
     ) -> tuple[Components, Learner]:
-        def restore_fixed(old: Float[Array, "m *rest"], new: Float[Array, "m *rest"]) -> Array:
-            number = jnp.arange(len(new)).reshape(-1, *(1,) * (new.ndim - 1))
-            return jnp.where(number < memory.fixed, old, new)
-
-        prompts = jax.tree.map(restore_fixed, info.aux["prompts"], learner.params["prompts"])
+        prompts = keep_rows(
+            info.aux["prompts"], learner.params["prompts"], lambda number: number >= memory.fixed
+        )
         return memory, learner._replace(params={**learner.params, "prompts": prompts})
 
     return naive_on_task_classes(setup)._replace(

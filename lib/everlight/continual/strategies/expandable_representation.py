@@ -77,11 +77,13 @@ from everlight.continual.strategies.parts.expansion import (
     Expansion,
     below_head,
     drawn_head,
+    empty_copies,
     expanded_outputs,
     expanded_setup,
     finished_features,
     joined_head,
     new_auxiliary,
+    with_finished,
     with_joined_head,
 )
 from everlight.continual.strategies.parts.linear_head import linear_head, linear_logits
@@ -147,11 +149,9 @@ def expandable_representation(
     def init(key: PRNGKeyArray, learner: Learner) -> Expansion:
         kernel = linear_head(learner.params, "DER")["kernel"]
         slots = exemplar_slots(exemplars_per_class, buffer_size, learner.seen.shape[0])
-        stacked = jax.tree.map(
-            lambda leaf: jnp.zeros((finished, *leaf.shape), leaf.dtype),
-            (below_head(learner.params), learner.batch_stats, kernel),
+        extractors, batch_stats, kernels = empty_copies(
+            (below_head(learner.params), learner.batch_stats, kernel), finished
         )
-        extractors, batch_stats, kernels = stacked
         heads = {"kernel": kernels, "auxiliary": new_auxiliary(kernel, key)}
         buffer = empty_exemplars(slots, labels)
         return Expansion(
@@ -163,13 +163,10 @@ def expandable_representation(
     ) -> tuple[Expansion, Learner]:
         key_network, key_auxiliary = jax.random.split(key)
         kernel, grows = learner.params["head"]["kernel"], task.id > 0
-        # The first task finishes none: its position is past the end.
-        place = jnp.where(grows, task.id - 1, finished)
-        old, heads = (memory.extractors, memory.batch_stats), memory.heads.params
-        extractors, batch_stats, kernels = jax.tree.map(
-            lambda stacked, leaf: stacked.at[place].set(leaf, mode="drop"),
-            (*old, heads["kernel"]),
+        extractors, batch_stats, kernels = with_finished(
+            (memory.extractors, memory.batch_stats, memory.heads.params["kernel"]),
             (below_head(learner.params), learner.batch_stats, kernel),
+            task.id,
         )
         drawn = setup.init(key_network)[0]["head"]["kernel"]
         params = {
@@ -193,7 +190,8 @@ def expandable_representation(
         memory: Expansion, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
     ) -> tuple[PyTree, StepInfo]:
         # The number of the task is common to vmapped runs, so that no run passes more often.
-        features = finished_features(setup, memory, learner.params, batch.inputs, task.id)
+        earlier = memory.extractors, memory.batch_stats
+        features = finished_features(setup, earlier, learner.params, batch.inputs, task.id)
         label = batch.labels[:, 0]
         target = jnp.where(task.classes[label], 1 + label, 0)
         active = jnp.concatenate([jnp.ones(1, bool), task.classes])

@@ -43,9 +43,21 @@ def new_auxiliary(kernel: Float[Array, "f c"], key: PRNGKeyArray) -> dict[str, A
     return {"kernel": drawn.astype(kernel.dtype), "bias": jnp.zeros(classes + 1, kernel.dtype)}
 
 
+def empty_copies(tree: PyTree, count: int) -> PyTree:
+    """Return arrays of zeros with this number of copies of every leaf as rows."""
+    return jax.tree.map(lambda leaf: jnp.zeros((count, *leaf.shape), leaf.dtype), tree)
+
+
+def with_finished(copies: PyTree, tree: PyTree, task: Int[Array, ""]) -> PyTree:
+    """Return the copies with the tree as that of the task before this one; the first has none."""
+    length = len(jax.tree.leaves(copies)[0])
+    place = jnp.where(task > 0, task - 1, length)
+    return jax.tree.map(lambda rows, leaf: rows.at[place].set(leaf, mode="drop"), copies, tree)
+
+
 def finished_features(
     setup: Setup,
-    memory: Expansion,
+    finished: tuple[PyTree, PyTree],
     params: PyTree,
     inputs: Float[Array, "b *shape"],
     count: Int[Array, ""],
@@ -54,21 +66,19 @@ def finished_features(
 
     Args:
       setup: network, objective, optimizer and data access.
-      memory: memory with the extractors.
+      finished: parameters below the head, and batch statistics, of the extractors.
       params: parameters of the current network, whose head has no effect.
       inputs: inputs of the network.
       count: number of finished extractors.
     """
 
     def features_at(place: Int[Array, ""] | int) -> Float[Array, "b f"]:
-        extractor, stats = jax.tree.map(
-            lambda leaf: leaf[place], (memory.extractors, memory.batch_stats)
-        )
+        extractor, stats = jax.tree.map(lambda leaf: leaf[place], finished)
         outputs, _ = setup.apply({**extractor, "head": params["head"]}, stats, inputs, False, None)
         return outputs.features
 
     one = jax.eval_shape(lambda: features_at(0))
-    empty = jnp.zeros((memory.heads.params["kernel"].shape[0], *one.shape), one.dtype)
+    empty = jnp.zeros((len(jax.tree.leaves(finished)[0]), *one.shape), one.dtype)
     return jax.lax.fori_loop(
         0, count, lambda place, rows: rows.at[place].set(features_at(place)), empty
     )
@@ -101,7 +111,8 @@ def expanded_setup(setup: Setup, memory: Expansion) -> Setup:
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
         outputs, batch_stats = setup.apply(params, batch_stats, inputs, train, key)
-        features = finished_features(setup, memory, params, inputs, memory.count)
+        finished = memory.extractors, memory.batch_stats
+        features = finished_features(setup, finished, params, inputs, memory.count)
         return expanded_outputs(outputs, features, memory.heads.params["kernel"]), batch_stats
 
     return setup._replace(apply=apply)
