@@ -340,6 +340,6 @@ METHODS = (
             "epochs per task": 170,
             "learning rate": 0.1,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )
