@@ -97,12 +97,12 @@ def path_of(module: str) -> str:
 
 def with_imports(paths: Iterable[str]) -> set[str]:
     """Return files of strategies with the strategies and parts that they import at any depth."""
-    found, open_paths = set(), set(paths)
+    files, open_paths = set(), set(paths)
     while open_paths:
         path = open_paths.pop()
-        found.add(path)
-        open_paths |= {*imported_parts(path)} - found
-    return found
+        files.add(path)
+        open_paths |= {*imported_parts(path)} - files
+    return files
 
 
 @cache

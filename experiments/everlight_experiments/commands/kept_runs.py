@@ -106,12 +106,12 @@ def read_kept_run(run: Path, benchmark: str | None = None) -> KeptRun:
 
 def _earlier_folder(run: Path, stored: Path) -> Path:
     """Return the folder of the run that an update continues, even if both were moved together."""
-    beside = run.resolve().parent / stored.name
-    for folder in (stored, beside):
+    sibling = run.resolve().parent / stored.name
+    for folder in (stored, sibling):
         if (folder / "config.json").exists():
             return folder
     raise MissingDataError(
-        f"{run} continues {stored}, which does not exist, and neither does {beside}; put the "
+        f"{run} continues {stored}, which does not exist, and neither does {sibling}; put the "
         "folder of that run there"
     )
 

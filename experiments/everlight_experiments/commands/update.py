@@ -51,11 +51,11 @@ from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
 from everlight_experiments.run_folder.folder import RunFolder
 
-PLANS = {
+OBSTACLES = {
     "tasks": "plans for the number of tasks that its run had",
     "classes": "has a head of fixed directions, which change with the number of classes",
 }
-"""Reasons against an update, by `Method.plans_for`."""
+"""Reasons against an update, by `Method.planned_total`."""
 
 
 class EarlierRuns(NamedTuple):
@@ -202,8 +202,8 @@ def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, i
 
 def obstacle(row: Method, later: Benchmark) -> str | None:
     """Return why a method cannot learn the new task; None where it can."""
-    if row.plans_for is not None:
-        return PLANS[row.plans_for]
+    if row.planned_total is not None:
+        return OBSTACLES[row.planned_total]
     return incompatibility(row, later.setting.capabilities)
 
 

@@ -71,7 +71,7 @@ def load_strategy(reference: str) -> Method:
         f"strategy of {reference}",
         tunes=tunes,
         hyperparameters=values if tunes else (),
-        plans_for="tasks" if "tasks" in parameters else None,
+        planned_total="tasks" if "tasks" in parameters else None,
         version=version,
     )
 

@@ -110,8 +110,8 @@ class RunFolder:
             if self._shared:
                 # Between parts it claims none; whoever watches the run sees this claim. Watching
                 # holds it for a moment.
-                own = self.path / f"{PROCESS}{os.getpid()}-{id(self)}"
-                self._claims.claim(own, PATIENCE)
+                process = self.path / f"{PROCESS}{os.getpid()}-{id(self)}"
+                self._claims.claim(process, PATIENCE)
                 weakref.finalize(self, self._claims.release_all)
             else:
                 self._lock = opening.pop_all()

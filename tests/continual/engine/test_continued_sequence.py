@@ -61,7 +61,7 @@ def test_a_continued_run_equals_the_run_of_all_tasks():
 
 
 def test_evaluations_within_earlier_tasks_are_nan_on_a_new_test_set():
-    """Those within the further task are not measured yet and 0, as in every state of a program."""
+    """Evaluations within the further task are not measured yet; programs hold 0 for them."""
     protocol = Protocol(epochs=1, batch_size=8, select="last", evaluate_steps=1)
     within = continued(2, protocol).result.within_tasks
     accuracies, took_place = within.evaluation.class_incremental, within.steps > 0

@@ -85,11 +85,11 @@ def test_a_row_tunes_an_argument_if_it_has_values():
         )
 
 
-def test_methods_that_take_the_number_of_tasks_plan_for_it():
+def test_methods_that_take_the_number_of_tasks_depend_on_it():
     takes = {name for name, row in METHODS.items() if "tasks" in row.row_arguments(ARGUMENTS)}
-    assert takes == {name for name, row in METHODS.items() if row.plans_for == "tasks"}
+    assert takes == {name for name, row in METHODS.items() if row.planned_total == "tasks"}
     variants = with_variants([METHODS["X-DER-RPC"]], ["review"])
-    assert [row.plans_for for row in variants] == ["classes"] * 2
+    assert [row.planned_total for row in variants] == ["classes"] * 2
 
 
 SETUP = small_setup()

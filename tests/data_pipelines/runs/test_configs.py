@@ -48,7 +48,7 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
 
 
 @pytest.mark.parametrize(
-    ("stored", "now", "is_same"),
+    ("stored", "chosen", "is_same"),
     [
         ("images", "./images", True),
         ("images", "{folder}/images", True),
@@ -58,16 +58,16 @@ def test_only_settings_that_decide_are_compared(config, change, free, texts, ref
         (None, None, True),
     ],
 )
-def test_spellings_of_one_path_are_equal(config, monkeypatch, tmp_path, stored, now, is_same):
+def test_spellings_of_one_path_are_equal(config, monkeypatch, tmp_path, stored, chosen, is_same):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "link").symlink_to(tmp_path / "images")
     write_config(config, SETTINGS | {"data": stored}, {})
-    chosen = SETTINGS | {"data": now and now.format(folder=tmp_path)}
+    settings = SETTINGS | {"data": chosen and chosen.format(folder=tmp_path)}
     if is_same:
-        assert read_config(config, chosen, paths=("data",))["settings"]["data"] == stored
+        assert read_config(config, settings, paths=("data",))["settings"]["data"] == stored
         return
     with pytest.raises(DataError, match="data: stored 'images', now"):
-        read_config(config, chosen, paths=("data",))
+        read_config(config, settings, paths=("data",))
 
 
 def test_methods_of_another_form_are_damage(config):

@@ -36,11 +36,11 @@ def moved(tmp_path):
 
 def test_an_update_of_an_update_is_read_after_its_folder_of_runs_was_moved(moved):
     run = moved / "update-update-run-digits-demo"
-    kept = read_kept_run(run)
-    assert kept.folder == run
-    assert kept.options.seed == 5
-    assert kept.options.runs == moved
-    assert [added.data for added in kept.added] == ["a.npz", "b.npz"]
+    stored = read_kept_run(run)
+    assert stored.folder == run
+    assert stored.options.seed == 5
+    assert stored.options.runs == moved
+    assert [added.data for added in stored.added] == ["a.npz", "b.npz"]
 
 
 def test_an_update_without_the_run_that_it_continues_is_refused_in_one_line(moved):

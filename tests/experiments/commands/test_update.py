@@ -13,7 +13,7 @@ from everlight_data.images.digits import load_digits
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.update import PLANS, obstacle, run_update
+from everlight_experiments.commands.update import OBSTACLES, obstacle, run_update
 from everlight_experiments.continual.training.progress_lines import GroupLines
 from tests.experiments.command_runs import arrays_of, run
 from tests.experiments.continual.report.outcomes import BENCHMARK
@@ -199,9 +199,9 @@ def test_color_images_are_refused_where_gray_ones_were_learned(runs, tmp_path):
         update(runs / "run-old-demo", "--data", str(path))
 
 
-def test_methods_with_a_plan_for_the_tasks_or_classes_are_left_out():
+def test_methods_that_depend_on_the_number_of_tasks_or_classes_are_left_out():
     reasons = {name: obstacle(ROWS[name], BENCHMARK) for name in ("GEM", "X-DER-RPC", "ER")}
-    assert reasons == {"GEM": PLANS["tasks"], "X-DER-RPC": PLANS["classes"], "ER": None}
+    assert reasons == {"GEM": OBSTACLES["tasks"], "X-DER-RPC": OBSTACLES["classes"], "ER": None}
 
 
 def test_images_that_the_run_tests_are_not_trained(runs, tmp_path):

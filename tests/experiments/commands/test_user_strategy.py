@@ -81,9 +81,9 @@ def test_a_user_strategy_receives_the_arguments_that_it_names(own_file):
             )
 
 
-def test_a_user_strategy_that_takes_the_number_of_tasks_plans_for_it(own_file):
+def test_a_user_strategy_that_takes_the_number_of_tasks_depends_on_it(own_file):
     names = "planned", "sized"
-    assert [load_strategy(f"{own_file}:{name}").plans_for for name in names] == ["tasks", None]
+    assert [load_strategy(f"{own_file}:{name}").planned_total for name in names] == ["tasks", None]
 
 
 @pytest.mark.parametrize(("size", "expected"), [(None, 200), (60, 60)])

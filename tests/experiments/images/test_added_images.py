@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_data.sets.image_set import ImageSet
+from everlight_data.sets.image_set import ImageSet, LoadedImages
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.images.added_images import options_of_earlier_images, with_added_task
 from everlight_experiments.images.config import CONFIGS, Config, Unevenness
-from everlight_experiments.images.data import LoadedImages, load_inputs
+from everlight_experiments.images.data import load_inputs
 
 RNG = np.random.default_rng(3)
 

@@ -41,9 +41,9 @@ def test_a_task_ends_with_the_evaluation_after_it_and_scores_are_those_of_their_
 
 def test_evaluations_without_the_test_set_of_a_later_task_count():
     """An update's new test set has no value at the evaluations before it."""
-    run, whole = trained(), trained()
+    run, expected = trained(), trained()
     run.arrays[metrics.WITHIN][0, ..., 1] = run.arrays[metrics.MATRIX][0, 1] = np.nan
-    np.testing.assert_array_equal(metrics.scores_within(run), metrics.scores_within(whole))
+    np.testing.assert_array_equal(metrics.scores_within(run), metrics.scores_within(expected))
 
 
 def test_joint_training_has_no_scores_and_a_diverged_run_is_nan():

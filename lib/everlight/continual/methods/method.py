@@ -172,7 +172,7 @@ class Method(NamedTuple):
     extends_network: bool = False
     """True if the network that it trains is only a part of the one that predicts; it then has no
     variants."""
-    plans_for: Literal["tasks", "classes"] | None = None
+    planned_total: Literal["tasks", "classes"] | None = None
     """Total number on which its memory, head or schedule depends from the start: of tasks, such as
     one part of a memory for each, or of classes, such as fixed directions of a head. It then cannot
     go on with a further task; None depends on neither, or only in the size of arrays."""

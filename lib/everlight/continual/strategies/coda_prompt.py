@@ -125,6 +125,6 @@ METHODS = (
             "optimizer": "adam",
             "learning rate": 0.001,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

@@ -76,7 +76,7 @@ METHODS = (
         "joint training: all tasks' data at the last task, none before it",
         retrains_from_scratch=True,
         label_setting="joint",
-        plans_for="tasks",
+        planned_total="tasks",
     ),
     Method(
         "incremental joint",

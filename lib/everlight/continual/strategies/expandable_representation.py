@@ -338,6 +338,6 @@ METHODS = (
             "epochs per task": 170,
             "learning rate": 0.1,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

@@ -384,7 +384,7 @@ METHODS = (
         fixed={**_GATE, "class_group": None, "groups": 1},
         requirements=("last weights",),
         authors={"hidden": 500, "epochs": 100},
-        plans_for="tasks",
+        planned_total="tasks",
     ),
     # This row has the paper's relatedness threshold.
     Method(
@@ -395,6 +395,6 @@ METHODS = (
         fixed={**_GATE, "relatedness_threshold": 0.85},
         requirements=OTHER_WEIGHTS,
         authors={"hidden": 500, "epochs": 100, "relatedness_threshold": 0.85},
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

@@ -310,6 +310,6 @@ METHODS = (
             "buffer_size": max(arguments.total_buffer_size, arguments.tasks)
         },
         requirements=SINGLE_LABEL_SCORES,
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

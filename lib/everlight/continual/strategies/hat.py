@@ -381,6 +381,6 @@ METHODS = (
             "optimizer": "sgd",
             "learning rate": 0.05,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

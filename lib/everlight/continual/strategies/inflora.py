@@ -229,6 +229,6 @@ METHODS = (
             "optimizer": "adam",
             "learning rate": 0.0005,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

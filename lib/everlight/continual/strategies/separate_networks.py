@@ -145,7 +145,7 @@ METHODS = (
             "optimizer": "adam",
             "learning rate": 0.001,
         },
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )
 """Values of the authors are those of split MNIST."""

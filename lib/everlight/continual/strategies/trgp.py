@@ -395,6 +395,6 @@ METHODS = (
         published=0.97,
         requirements=(*PER_TASK_WEIGHTS, "layer inputs"),
         authors={"threshold": 0.97, "growth": 0.003, "max_samples": 125, "trust": 0.5},
-        plans_for="tasks",
+        planned_total="tasks",
     ),
 )

@@ -377,6 +377,6 @@ METHODS = (
             "replay_batch_size": 32,
             "epochs per task": 50,
         },
-        plans_for="classes",
+        planned_total="classes",
     ),
 )
