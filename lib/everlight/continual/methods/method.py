@@ -172,6 +172,8 @@ class Method(NamedTuple):
     extends_network: bool = False
     """True if the network that it trains is only a part of the one that predicts; it then has no
     variants."""
+    takes_targets: bool = False
+    """True if it reads no class, so that it learns targets of any kind (`train_targets`)."""
     version: str = ""
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 

@@ -68,6 +68,7 @@ METHODS = (
         Publication(keeps=("all samples",)),
         "cumulative training: all data so far, from new parameters at every task",
         retrains_from_scratch=True,
+        takes_targets=True,
     ),
     Method(
         "joint",
@@ -76,6 +77,7 @@ METHODS = (
         "joint training: all tasks' data at the last task, none before it",
         retrains_from_scratch=True,
         label_setting="joint",
+        takes_targets=True,
     ),
     Method(
         "incremental joint",

@@ -208,5 +208,6 @@ METHODS = (
             "per_task": max(1, arguments.total_buffer_size // arguments.tasks)
         },
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
+        takes_targets=True,
     ),
 )
