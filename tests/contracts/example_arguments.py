@@ -96,7 +96,7 @@ OUTSIDE_OF_JIT = (
 """Called as they are: they look at values, and compile little or nothing."""
 COMPILING = {
     *("continual.count_cost", "continual.lower_step", "continual.operations_per_step"),
-    "continual.train",
+    *("continual.train", "continual.train_targets"),
 }
 ANYTHING = {"data", "shared", "memory"}
 """Arguments of type Any: a strategy's own memory, and what a build's own setup gathers from."""

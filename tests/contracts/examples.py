@@ -136,6 +136,18 @@ ROWS: dict[str, Any] = {
         "labels": np.arange(24) % 4,
         "strategy": continual.naive,
     },
+    "continual.target_objective": {
+        "loss": lambda outputs, target: outputs[0] - target,
+        "target": lambda labels: labels * 1.0,
+    },
+    "continual.train_targets": {
+        "net": models.MLP(4),
+        "images": np.zeros((24, 3), np.float32),
+        "targets": np.zeros(24, np.float32),
+        "tasks": np.arange(24) % 2,
+        "strategy": continual.naive,
+        "objective": lambda outputs, target: outputs[0] - target,
+    },
     "continual.train_step": {
         "batch": small_net.batch_of([0, 1]),
         "task": small_net.task_of(0, [0, 1], SAMPLES),

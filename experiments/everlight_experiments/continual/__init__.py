@@ -10,7 +10,7 @@ The steps of `everlight run digits --methods EWC`:
    `benchmarks.parts` makes network and optimizer. The result is a `benchmarks.benchmark.Benchmark`
    per setting, with the parts `Data`, `Setting`, `Training` and `Selection`.
 3. Where all of it can be used, `run_benchmark` opens the run folder (`run_folder.folder`) and calls
-   `load_and_train.train_loaded`.
+   `load_and_train.train_suites`.
 4. `training.queue.train_jobs` goes through methods and settings; `training.runner.Runner` selects a
    method's hyper-parameter on validation seeds and trains the evaluation seeds. Its
    `training.programs.MethodPrograms` build the strategy by the method's row in
@@ -20,8 +20,8 @@ The steps of `everlight run digits --methods EWC`:
    calls the program: `engine.tasks` a task, `engine.epochs` an epoch, `engine.updates` a step,
    which calls the strategy's `draw`, `grads` and `after_step`; `engine.evaluation` scores all
    test sets.
-6. `training.outcome.measured` computes the benchmark's named metrics from the arrays that the runs
-   return, and `training.queue.save_outcomes` writes them to results.npz.
+6. `training.outcome.compute_metrics` computes the benchmark's named metrics from the arrays that
+   the runs return, and `training.queue.save_outcomes` writes them to results.npz.
 7. `report.sections.report_sections` makes tables and figures, and
    `everlight_experiments.report.writer` the page.
 """

@@ -6,6 +6,7 @@
   selects the estimator that is kept.
 - `pairs`: one camera against two, on pairs with known illuminants and no chart.
 - `estimate`: the illuminants of new photos or pairs by a kept model.
+- `export`: illuminants and colour matrices for a tuning file of libcamera.
 - `two_camera`: the paper's tables, on rendered scenes, NUS photographs and S20 transforms.
 - `core`: what all of them share.
 

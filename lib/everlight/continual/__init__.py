@@ -31,6 +31,7 @@ from everlight.continual.strategies import *  # noqa: F403
 from everlight.continual.strategies import __all__ as _strategies
 from everlight.continual.strategies.hat import UnitsUsed, units_used
 from everlight.continual.training.train import train
+from everlight.continual.training.train_targets import TrainedTargets, train_targets
 from everlight.continual.training.trained import Trained, TrainedScores
 
 __all__ = [
@@ -52,11 +53,13 @@ __all__ = [
     "TaskSequence",
     "Trained",
     "TrainedScores",
+    "TrainedTargets",
     "UnitsUsed",
     "choose_hyperparameter",
     "fixed_hyperparameter",
     "named_optimizer",
     "train",
+    "train_targets",
     "units_used",
     "with_ema",
     *_engine,

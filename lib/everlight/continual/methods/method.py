@@ -176,6 +176,8 @@ class Method(NamedTuple):
     """Total number on which its memory, head or schedule depends from the start: of tasks, such as
     one part of a memory for each, or of classes, such as fixed directions of a head. It then cannot
     go on with a further task; None depends on neither, or only in the size of arrays."""
+    takes_targets: bool = False
+    """True if it reads no class, so that it learns targets of any kind (`train_targets`)."""
     version: str = ""
     """Checksum of a user's file, so that results of an earlier version are not reused."""
 

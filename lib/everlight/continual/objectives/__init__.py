@@ -4,7 +4,7 @@ from everlight.continual.objectives.embedding import embedding_objective
 from everlight.continual.objectives.fixed_test_set import FixedTest, fixed_test_objective
 from everlight.continual.objectives.multilabel import binary_objective, multi_hot
 from everlight.continual.objectives.predicted import with_predictions
-from everlight.continual.objectives.regression import regression_objective
+from everlight.continual.objectives.regression import regression_objective, target_objective
 from everlight.continual.objectives.softmax import Accuracies, softmax_objective
 
 __all__ = [
@@ -16,5 +16,6 @@ __all__ = [
     "multi_hot",
     "regression_objective",
     "softmax_objective",
+    "target_objective",
     "with_predictions",
 ]

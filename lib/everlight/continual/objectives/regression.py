@@ -1,10 +1,10 @@
-"""Regression: the squared error to targets that a function gives for every sample's label."""
+"""Any loss of outputs and targets, where a function gives every sample's target; regression."""
 
 from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import checked
@@ -12,38 +12,64 @@ from everlight.precision import matrix_product
 
 
 @checked
-def regression_objective(target: Callable[[Int[Array, "b"]], Float[Array, "b c"]]) -> Objective:
-    """Return the objective of regression: the squared error, averaged over the c outputs.
+def target_objective(
+    loss: Callable[[Float[Array, "c"], PyTree], Float[Array, ""]],
+    target: Callable[[Int[Array, "b"]], PyTree],
+) -> Objective:
+    """Return the objective of a loss between a sample's outputs and its target.
 
-    A sample's label is a number from which its target follows, such as its index. The metric is
-    minus the error. An evaluation keeps the mean error on every test set, `[tests]`. The true
-    Fisher information is that of a Gaussian with variance ½ about the outputs, divided by c.
+    A sample's label is a number from which its target follows, such as its index, and no class. The
+    metric is minus the loss. An evaluation keeps the mean loss on every test set, `[tests]`. The
+    Fisher information is the empirical one. All outputs count from the first task on.
 
     Args:
-      target: function from labels to targets.
+      loss: function from one sample's outputs and its target to its loss.
+      target: function from labels to targets, arrays or a tree of arrays, `[b, ...]`.
     """
 
-    def error(logits: Float[Array, "b c"], labels: Int[Array, "b k"]) -> Float[Array, "b"]:
-        return jnp.mean((logits - target(labels[:, 0])) ** 2, axis=1)
+    def losses(logits: Float[Array, "b c"], labels: Int[Array, "b k"]) -> Float[Array, "b"]:
+        # -1 is padding, whose weight is 0.
+        return jax.vmap(loss)(logits, target(jnp.maximum(labels[:, 0], 0)))
 
-    def loss(
+    def batch_losses(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        return error(outputs.logits, labels)
+        return losses(outputs.logits, labels)
 
     def metric(
         scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
-        return -error(scores, labels)
+        return -losses(scores, labels)
 
     def per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Float[Array, "b"]:
-        return error(predictions.scores, predictions.labels)
+        return losses(predictions.scores, predictions.labels)
 
     def evaluate(
-        sequence: TaskSequence, errors: Float[Array, "m"], seen: Bool[Array, "c"]
+        sequence: TaskSequence, values: Float[Array, "m"], seen: Bool[Array, "c"]
     ) -> Float[Array, "tests"]:
-        member = sequence.test_member.astype(errors.dtype)
-        return matrix_product(member, errors) / jnp.maximum(jnp.sum(member, axis=1), 1)
+        member = (sequence.test_member & sequence.test.mask).astype(values.dtype)
+        return matrix_product(member, values) / jnp.maximum(jnp.sum(member, axis=1), 1)
+
+    return Objective(
+        batch_losses,
+        lambda outputs: outputs.logits,
+        metric,
+        per_sample,
+        evaluate,
+        lambda outputs, seen: outputs.logits,
+    )
+
+
+@checked
+def regression_objective(target: Callable[[Int[Array, "b"]], Float[Array, "b c"]]) -> Objective:
+    """Return the objective of regression: the squared error, averaged over the c outputs.
+
+    It is the `target_objective` of that loss with another Fisher information: the true one of a
+    Gaussian with variance ½ about the outputs, divided by c.
+
+    Args:
+      target: function from labels to targets.
+    """
 
     def fisher_loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"], key: PRNGKeyArray
@@ -51,13 +77,8 @@ def regression_objective(target: Callable[[Int[Array, "b"]], Float[Array, "b c"]
         signs = jax.random.rademacher(key, outputs.logits.shape, outputs.logits.dtype)
         return jnp.sum(signs * outputs.logits, axis=1) * jnp.sqrt(2 / outputs.logits.shape[1])
 
-    return Objective(
-        loss,
-        lambda outputs: outputs.logits,
-        metric,
-        per_sample,
-        evaluate,
-        lambda outputs, seen: outputs.logits,
-        fisher_loss=fisher_loss,
-        fisher="true",
-    )
+    return target_objective(_squared_error, target)._replace(fisher_loss=fisher_loss, fisher="true")
+
+
+def _squared_error(outputs: Float[Array, "c"], target: Float[Array, "c"]) -> Float[Array, ""]:
+    return jnp.mean((outputs - target) ** 2)

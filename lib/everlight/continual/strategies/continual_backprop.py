@@ -180,5 +180,6 @@ METHODS = (
             "maturity": 100,
             "utility": "adaptable contribution",
         },
+        takes_targets=True,
     ),
 )

@@ -68,6 +68,7 @@ METHODS = (
         Publication(keeps=("all samples",)),
         "cumulative training: all data so far, from new parameters at every task",
         retrains_from_scratch=True,
+        takes_targets=True,
     ),
     Method(
         "joint",
@@ -77,6 +78,7 @@ METHODS = (
         retrains_from_scratch=True,
         label_setting="joint",
         planned_total="tasks",
+        takes_targets=True,
     ),
     Method(
         "incremental joint",

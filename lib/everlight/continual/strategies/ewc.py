@@ -97,6 +97,7 @@ METHODS = (
         tunes="regularization",
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
         authors={"penalty's step": "explicit"},
+        takes_targets=True,
     ),
     Method(
         "online EWC",
@@ -107,5 +108,6 @@ METHODS = (
         hyperparameters=(100, 1e3, 1e4, 1e5, 1e6),
         fixed={"online": True},
         authors={"penalty's step": "explicit"},
+        takes_targets=True,
     ),
 )

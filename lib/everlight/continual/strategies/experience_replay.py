@@ -97,5 +97,6 @@ METHODS = (
         Publication("Chaudhry et al.", 2019, "arXiv 1902.10486", ("samples",)),
         "experience replay: a replay batch from a reservoir at every step",
         authors={"replay_batch_size": 10, "batch size": 10, "epochs per task": 1},
+        takes_targets=True,
     ),
 )

@@ -209,5 +209,6 @@ METHODS = (
         },
         authors={"per_task": 256, "margin": 0.5, "batch size": 10, "epochs per task": 1},
         planned_total="tasks",
+        takes_targets=True,
     ),
 )

@@ -263,6 +263,7 @@ _MEAN = Method(
     fixed={"merge": "mean", "importance_samples": 1024},
     requirements=("last weights",),
     authors={"penalty's step": "explicit"},
+    takes_targets=True,
 )
 METHODS = (
     _MEAN,

@@ -55,5 +55,6 @@ METHODS = (
         tunes="regularization",
         hyperparameters=(1e-5, 1e-4, 1e-3, 1e-2),
         authors={"regularization": (5e-06, 5e-05, 0.0005, 0.005), "penalty's step": "explicit"},
+        takes_targets=True,
     ),
 )

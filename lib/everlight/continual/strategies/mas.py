@@ -70,5 +70,6 @@ METHODS = (
         hyperparameters=(0.01, 0.1, 1, 10, 100),
         published=1,
         authors={"regularization": 1, "importance_samples": "all", "penalty's step": "explicit"},
+        takes_targets=True,
     ),
 )

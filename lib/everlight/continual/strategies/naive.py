@@ -69,5 +69,6 @@ METHODS = (
         naive,
         Publication(),
         "naive finetuning: the plain gradient on the task's own samples",
+        takes_targets=True,
     ),
 )

@@ -111,5 +111,6 @@ METHODS = (
         hyperparameters=(0.0, 0.025, 0.1),
         requirements=("named head", "hidden layers"),
         authors={"threshold": 0, "period": 200000},
+        takes_targets=True,
     ),
 )

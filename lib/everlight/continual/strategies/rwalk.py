@@ -207,5 +207,6 @@ METHODS = (
             "batch size": 10,
             "epochs per task": 1,
         },
+        takes_targets=True,
     ),
 )

@@ -73,5 +73,6 @@ METHODS = (
         tunes="shrinkage",
         hyperparameters=(0.2, 0.4, 0.6, 0.8),
         authors={"shrinkage": 0.4, "noise": 0.1},
+        takes_targets=True,
     ),
 )

@@ -111,5 +111,6 @@ METHODS = (
         hyperparameters=(0.01, 0.1, 1, 10, 100),
         published=0.1,
         authors={"regularization": 0.1, "damping": 0.001, "penalty's step": "explicit"},
+        takes_targets=True,
     ),
 )

@@ -63,5 +63,6 @@ METHODS = (
         requirements=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": "0 to 1 in steps of 0.05", "network": "pretrained"},
+        takes_targets=True,
     ),
 )

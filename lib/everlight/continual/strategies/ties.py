@@ -123,5 +123,6 @@ METHODS = (
         requirements=("last weights",),
         advised=("pretrained layers",),
         authors={"scale": 1, "density": 0.2, "network": "pretrained"},
+        takes_targets=True,
     ),
 )

@@ -43,5 +43,6 @@ METHODS = (
         unlimited_replay,
         Publication("Abdelsalam et al.", 2021, "CVPR", ("all samples",)),
         "unlimited replay: all data so far, from the last task's parameters",
+        takes_targets=True,
     ),
 )

@@ -77,6 +77,36 @@ def adapt_net(net: Net, shape: tuple[int, ...], classes: int) -> Net:
     return called
 
 
+def adapt_to_any_width(net: Net, shape: tuple[int, ...]) -> tuple[Net, int]:
+    """Return the network as `adapt_net` does, and its number of outputs.
+
+    Raises:
+      ImportError: the function makes an Equinox module, and Equinox is not installed.
+      ValueError: the network cannot be called this way, or its outputs are not a matrix.
+    """
+    called = _adapt_linen(net) if isinstance(net, nn.Module) else net
+    form = _A_NET if isinstance(net, nn.Module) else _FORMS_BY_ARGUMENT[random_argument(net)]
+    count = _BATCHES[0]
+    traced = _trace(lambda: _traced_outputs(called, shape, count), count, shape, form)
+    logits = getattr(traced.logits, "shape", ())
+    if len(logits) != 2:
+        raise ArgumentError(
+            f"net returns outputs of shape {logits} for {count} images; give one whose outputs "
+            f"have the shape ({count}, number of outputs)"
+        )
+    check_outputs(called, shape, logits[1], _A_NET)
+    return called, logits[1]
+
+
+def _traced_outputs(net: Net, shape: tuple[int, ...], count: int) -> Outputs:
+    """Return the outputs for zeros in evaluation mode."""
+    source = ComputedInputs(lambda index: jnp.zeros((len(index), *shape)), shape)
+    setup = network_setup(net, source, softmax_objective(), optax.identity())
+    params, batch_stats = setup.init(jax.random.key(0))
+    inputs = setup.gather(jnp.arange(count), None)
+    return setup.apply(params, batch_stats, inputs, False, None)[0]
+
+
 def check_outputs(
     net: Net, shape: tuple[int, ...], classes: int, linen: str = _A_STEPPED_NET
 ) -> NamedLayers:

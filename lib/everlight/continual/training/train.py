@@ -63,7 +63,8 @@ def train(
 
     Each seed has a different class order, initialization and sample order. All seeds are one
     compiled program, distributed over all devices. One head has all classes, and training does not
-    use task identity. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
+    use task identity. For several labels per image, soft labels and regression there is
+    `train_targets`. Channels of images `[n, h, w, c]` and columns of features `[n, f]` are
     normalized by the training samples; arrays of other ranks have one mean and deviation.
 
     Args:
@@ -107,7 +108,7 @@ def train(
     plain = build if strategy is naive else _build_with(called, rule, naive)
     sequences = _sequences(split, tasks, range(seed, seed + seeds))
     keys = [jax.random.key(number) for number in range(seed, seed + seeds)]
-    last = _final_state(Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys)), epochs)
+    last = final_state(Runs(build, protocol, stored, stacked(sequences), jnp.stack(keys)), epochs)
     first = Run(build, protocol, stored, sequences[0], keys[0])
     is_diverged = diverged_runs(protocol, last)
     evaluation = last.result.evaluation
@@ -137,7 +138,7 @@ def _build_with(
 ) -> Build:
     def build(stored: StoredImages) -> tuple[Setup, Strategy]:
         setup = network_setup(net, stored, softmax_objective(), optimizer)
-        return setup, _build_checked(strategy, setup)
+        return setup, build_checked(strategy, setup)
 
     return build
 
@@ -149,7 +150,12 @@ def _mask_diverged(
     return np.where(is_diverged[:, None, None], np.nan, np.asarray(matrices))
 
 
-def _build_checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+def build_checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strategy:
+    """Return the strategy for a setup.
+
+    Raises:
+      ValueError: the function returns something else.
+    """
     result = strategy(setup)
     if not isinstance(result, Strategy):
         raise ArgumentError(
@@ -169,7 +175,7 @@ def _sequences(split: LabelledSplit, tasks: int, seeds: range) -> list[TaskSeque
     )
 
 
-def _final_state(runs: Runs, epochs: int) -> SequenceState:
+def final_state(runs: Runs, epochs: int) -> SequenceState:
     """Return the state after the last task, off the runs' mesh."""
     for state in drive_runs(runs, chunk=epochs):
         last = state

@@ -90,21 +90,7 @@ class Trained(NamedTuple):
         Raises:
           ValueError: images have another shape or type, or there are none.
         """
-        array = np.asarray(images)
-        integers = self.image_dtype == np.uint8
-        wrong = array.shape[1:] != self.image_shape or not len(array)
-        if wrong or (array.dtype == np.uint8) != integers or array.dtype.kind not in "buif":
-            taken = ", ".join(map(str, self.image_shape))
-            raise ArgumentError(
-                f"images have dtype {array.dtype} and shape {array.shape}; give "
-                f"{'uint8' if integers else 'numbers'} of shape (n, {taken}), as in training"
-            )
-        check_finite("images", array)
-        warn_of_scale("images", array, self.image_scale)
-        predict_seeds = jax.jit(jax.vmap(self.scores, in_axes=(0, 0, None)))
-        inputs = jnp.asarray(less_offset(array, self.image_offset, self.image_dtype))
-        scores = predict_seeds(self.learner, self.memory, inputs)
-        return np.where(self.diverged[:, None, None], np.nan, np.asarray(scores))
+        return predict_seeds(self, images)
 
     @property
     def class_incremental(self) -> TrainedScores:
@@ -149,6 +135,33 @@ class Trained(NamedTuple):
         over_time = jax.vmap(accuracy_over_time)
         curves = {name: np.asarray(over_time(matrices)) for name, matrices in panels.items()}
         return plot_accuracy_over_time(curves, axes)
+
+
+def predict_seeds(result: Any, images: Any) -> Float[np.ndarray, "seeds n c"]:
+    """Return the outputs of every seed's network for new images; NaN for a seed that diverged.
+
+    Args:
+      result: `Trained` or `TrainedTargets`.
+      images: images or features of the training shape, type and scale, `[n, ...]`.
+
+    Raises:
+      ValueError: images have another shape or type, or there are none.
+    """
+    array = np.asarray(images)
+    integers = result.image_dtype == np.uint8
+    wrong = array.shape[1:] != result.image_shape or not len(array)
+    if wrong or (array.dtype == np.uint8) != integers or array.dtype.kind not in "buif":
+        taken = ", ".join(map(str, result.image_shape))
+        raise ArgumentError(
+            f"images have dtype {array.dtype} and shape {array.shape}; give "
+            f"{'uint8' if integers else 'numbers'} of shape (n, {taken}), as in training"
+        )
+    check_finite("images", array)
+    warn_of_scale("images", array, result.image_scale)
+    predict = jax.jit(jax.vmap(result.scores, in_axes=(0, 0, None)))
+    inputs = jnp.asarray(less_offset(array, result.image_offset, result.image_dtype))
+    scores = predict(result.learner, result.memory, inputs)
+    return np.where(result.diverged[:, None, None], np.nan, np.asarray(scores))
 
 
 def _scores(matrices: Float[np.ndarray, "seeds t t"], costs: Costs) -> TrainedScores:
