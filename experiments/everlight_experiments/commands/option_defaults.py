@@ -74,7 +74,7 @@ def _options_of_run(kind: type, path: Path, arguments: list[str]) -> type:
     """Return the options of a run's config.json, and print the Python files that they run."""
     options = read_options(kind, path)
     for file in _python_files(options, arguments):
-        print(f"runs {printable(file)}, which {printable(path)} names", flush=True)
+        print(f"runs {printable(file)}, which {printable(str(path))} names", flush=True)
     return with_config(kind, **vars(options))
 
 

@@ -189,5 +189,6 @@ METHODS = (
             "optimizer": "adam",
             "learning rate": "0.03 times the batch size over 256",
         },
+        planned_total="tasks",
     ),
 )

@@ -253,5 +253,6 @@ METHODS = (
             "optimizer": "sgd with momentum 0.9",
             "learning rate": 0.025,
         },
+        planned_total="tasks",
     ),
 )
