@@ -1,5 +1,7 @@
 """Ages of measured tables: which files make a table, and what counts as a change of them."""
 
+import subprocess
+
 import pytest
 
 from docs.tools import measured, measured_age
@@ -80,10 +82,23 @@ def test_parts_that_parts_import_are_files_of_a_strategy():
     assert files > {path, *measured_age.imported_parts(path)}
 
 
-def test_a_file_that_was_not_there_is_new(monkeypatch):
-    file = "docs/tools/measured_age.py"
-    monkeypatch.setattr(measured_age, "former_code", lambda commit, path: None)
-    assert measured_age.changed([file], "HEAD") == [f"{file} (new)"]
+def git_in(folder, *words):
+    command = ("git", "-C", str(folder), "-c", "user.name=A", "-c", "user.email=a@b.c", *words)
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_files_that_a_commit_lacks_or_has_otherwise_are_changed(tmp_path, monkeypatch):
+    monkeypatch.setattr(measured_age, "ROOT", tmp_path)
+    for name in ("same.py", "other.py"):
+        (tmp_path / name).write_text(f"{name[0]} = 1\n")
+    git_in(tmp_path, "init", "--quiet")
+    git_in(tmp_path, "add", "same.py", "other.py")
+    git_in(tmp_path, "commit", "--quiet", "--message", "Two files")
+    commit = git_in(tmp_path, "rev-parse", "HEAD")
+    (tmp_path / "other.py").write_text("o = 2\n")
+    (tmp_path / "new.py").write_text("n = 1\n")
+    changed = measured_age.changed(["same.py", "other.py", "new.py"], commit)
+    assert changed == ["other.py", "new.py (new)"]
 
 
 def test_a_commit_that_the_clone_lacks_is_named(monkeypatch, capsys):

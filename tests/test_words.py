@@ -269,7 +269,7 @@ def _arguments(function):
 
 
 @pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
-def test_help_texts_have_four_words_and_no_private_ones(arguments):
+def test_help_texts_are_sentences_of_four_words_without_private_ones(arguments):
     command, *rest = arguments
     options = options_type(command, rest)
     texts = {
@@ -283,6 +283,11 @@ def test_help_texts_have_four_words_and_no_private_ones(arguments):
         assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
     short = [name for name, text in texts.items() if len(text.split()) < MIN_WORDS]
     _refuse(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
+    lines = [COMMANDS[command].summary, (inspect.getdoc(options) or "").partition("\n")[0]]
+    wrong = [
+        text for text in (*texts.values(), *lines) if not re.fullmatch(r"[A-Z].*\.", text, re.S)
+    ]
+    _refuse(f"{text!r}; begin with a capital and end with a full stop" for text in wrong)
     texts["summary"] = inspect.getdoc(options) or ""
     _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
 

@@ -83,7 +83,7 @@ def test_many_clean_colors_outvote_a_weak_prior(rng, prior):
     )
 
 
-def test_few_or_noisy_colors_come_out_nearer_to_the_truth_than_by_least_squares(rng, prior):
+def test_errors_from_few_or_noisy_colors_are_below_those_of_least_squares(rng, prior):
     main, second, truth = scenes(rng, 200)
     truth = between_means(truth, main, second)
     actual = jax.jit(jax.vmap(lambda a, b: fit_probable_transform(a, b, prior)))

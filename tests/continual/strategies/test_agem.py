@@ -231,7 +231,7 @@ def test_with_separate_classes_the_task_is_its_new_classes_and_the_memory_the_ol
     assert 0 < conflicts < 6
 
 
-def test_with_separate_classes_and_without_old_classes_the_memory_asks_nothing():
+def test_with_separate_classes_and_without_old_classes_the_gradient_is_that_of_the_batch():
     index = np.asarray(PAIR_BATCH.index[:-1])
     current = many.binary_gradient(START, index, many.targets_of(PAIRS[index]), NEW)
     net.assert_trees_close(separate_gradient(0, NEW)[0], current, atol=1e-6)

@@ -81,7 +81,7 @@ def test_every_arrival_is_treated_as_in_algorithm_1(labels, seed, capacity):
         assert set(np.flatnonzero(memories.seen[arrived])) == set(labels[: arrived + 1])
 
 
-def test_by_hand():
+def test_counts_of_three_classes_in_seven_places_by_hand():
     """Seven of class 0 fill the memory; class 1 takes three of its places, 7/2 for each.
 
     Then class 2 takes one of class 0 (4 > 3), since 2 < 7/3 two more of the largest, and no

@@ -114,7 +114,7 @@ def test_the_projection_is_the_official_one_but_for_its_ridge(margin):
             assert (away < 1e-3) if same else (away > 1e-2)
 
 
-def test_by_hand():
+def test_the_projection_onto_two_axes_by_hand():
     """g = (-1, -2, 3) against the first two axes is (0, 0, 3); with γ = 2 v is (2, 2) on axes."""
     gradient, axes = np.float32([-1, -2, 3]), np.float32([[1, 0, 0], [0, 1, 0]])
     np.testing.assert_allclose(cone(gradient, axes), [0, 0, 3], atol=1e-6)

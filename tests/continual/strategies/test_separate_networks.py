@@ -75,7 +75,7 @@ def test_during_a_task_its_network_and_classes_predict():
     np.testing.assert_allclose(scores, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_the_optimizer_begins_anew_and_frozen_parameters_stay():
+def test_the_optimizer_starts_from_zeros_and_frozen_parameters_stay():
     setup = SETUP._replace(
         init=lambda key: (jax.tree.map(jnp.ones_like, SETUP.init(key)[0]), SETUP.init(key)[1]),
         optimizer=optax.adam(0.1),

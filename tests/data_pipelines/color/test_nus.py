@@ -79,18 +79,6 @@ def test_a_chart_outside_its_image_is_named(tmp_path, raw):
         load_official(tmp_path, "SonyA57").photographs.read_image(0)
 
 
-def test_missing_files_are_named(release):
-    with pytest.raises(MissingDataError, match=r"SonyA7_gt\.mat does not exist.*dataset page"):
-        load_official(release, "SonyA7")
-    camera = load_official(release, "SonyA57")
-    (camera.folder / "PNG" / "SonyA57_0001.PNG").unlink()
-    (camera.folder / "CHECKER" / "SonyA57_0001_color.txt").unlink()
-    with pytest.raises(MissingDataError, match=r"SonyA57_0001\.PNG does not exist"):
-        camera.photographs.read_image(0)
-    with pytest.raises(MissingDataError, match=r"SonyA57_0001_color\.txt does not exist"):
-        camera.read_chart(0)
-
-
 @pytest.mark.parametrize(("channels", "bitdepth"), [(3, 8), (1, 16)])
 def test_images_of_another_kind_are_named(release, channels, bitdepth):
     camera = load_official(release, "SonyA57")

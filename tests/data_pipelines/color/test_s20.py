@@ -87,12 +87,9 @@ def test_a_file_without_folds_is_named(release):
         s20.load_s20(release)
 
 
-def test_missing_files_name_their_source(release, tmp_path_factory, monkeypatch):
+def test_an_empty_folder_and_none_are_named(tmp_path_factory, monkeypatch):
     with pytest.raises(MissingDataError, match="SamsungLabs/two-camera-white-balance"):
         s20.load_s20(tmp_path_factory.mktemp("empty"))
-    (release / s20.FOLDS_FILE).unlink()
-    with pytest.raises(MissingDataError, match=r"no_rep\.mat does not exist.*SamsungLabs"):
-        s20.load_s20(release)
     monkeypatch.delenv("EVERLIGHT_DATA", raising=False)
     with pytest.raises(MissingDataError, match="EVERLIGHT_DATA is not set"):
         s20.load_s20()

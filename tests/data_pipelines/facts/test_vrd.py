@@ -7,7 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError
 from everlight_data.facts import vrd as vrd_reader
 from everlight_data.facts.parts.boxes import (
     AnnotatedScenes,
@@ -241,10 +241,4 @@ def test_a_fault_of_the_program_is_not_blamed_on_the_archive(archive, monkeypatc
     archive()
     monkeypatch.setattr(vrd_reader, "boxed_facts", lambda *arguments: {}["missing"])
     with pytest.raises(KeyError, match="missing"):
-        load_vrd()
-
-
-def test_a_missing_archive_is_named(archive):
-    archive().unlink()
-    with pytest.raises(MissingDataError, match=r"vrd_annotations\.zip does not exist.*Lu et al"):
         load_vrd()

@@ -113,12 +113,12 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
             pixels = rng.integers(60 * place, 60 * place + 20, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "images" / name / f"{number}.png")
 
-    def ask(words):
+    def run_images(words):
         arguments = "--data", str(tmp_path / "images"), "--methods", "nearest mean"
         arguments += "--metrics", "accuracy by class"
         return run(tmp_path, f"--side 8 --seeds 1 {words}", *arguments, benchmark="images")
 
-    report = ask("")
+    report = run_images("")
     with np.load(report.parent / "results.npz") as results:
         result = results["class-incremental/nearest mean/accuracy by task"]
     np.testing.assert_array_equal(result[0, 1], [1, 1])
@@ -131,9 +131,9 @@ def test_a_folder_of_ones_own_images_with_strange_names(tmp_path, rng):
     # Others at the same place are not part of that run.
     Image.new("RGB", (8, 8)).save(tmp_path / "images" / "c\nd" / "0.png")
     with pytest.raises(DataError, match=r"another configuration \(data: "):
-        ask("")
+        run_images("")
     with pytest.raises(DataError, match=r"--tasks 5 of 4 classes; give 4 or fewer"):
-        ask("--tasks 5")
+        run_images("--tasks 5")
 
 
 def test_all_stands_for_every_method_also_beside_names():

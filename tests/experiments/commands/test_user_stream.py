@@ -190,7 +190,9 @@ def test_other_arrays_of_the_same_file_train_again(tmp_path):
         ("domains --setting online", "domains is domain-incremental; leave out --setting"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(tmp_path, mine, words, message):
+def test_invalid_files_and_options_of_a_file_are_refused_in_one_line(
+    tmp_path, mine, words, message
+):
     name, *options = words.split()
     options = options or ["--methods", "naive"]
     with pytest.raises(DataError, match=message) as error:

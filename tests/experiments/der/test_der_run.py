@@ -13,6 +13,7 @@ from everlight_experiments.der import config as settings
 from everlight_experiments.der import paper
 from everlight_experiments.images.benchmark import shapes
 from everlight_experiments.images.config import config_of
+from everlight_experiments.images.methods.published_settings import PUBLISHED
 from tests.experiments.command_runs import arrays_of
 
 FULL = settings.PAPER_PRESETS["paper"]
@@ -39,23 +40,23 @@ def test_methods_with_a_memory_have_a_column_per_buffer(results):
 
 
 @pytest.mark.parametrize(
-    ("benchmark", "size", "method", "expected"),
+    ("benchmark", "data", "size", "method"),
     [
-        ("permuted-mnist", 200, "DER++", (0.1, 128, {"alpha": 1.0, "beta": 1.0})),
-        ("rotated-mnist", 500, "DER", (0.2, 128, {"alpha": 0.5})),
-        ("rotated-mnist", 5120, "A-GEM", (0.3, 128, {})),
-        ("split-cifar10", 500, "DER++", (0.03, 32, {"alpha": 0.2, "beta": 0.5})),
-        ("split-cifar10", 5120, "ER", (0.1, 32, {})),
-        ("split-cifar100", 500, "DER++", (0.03, 32, {"alpha": 0.1, "beta": 0.5})),
-        ("split-cifar100", 2000, "BiC", (0.03, None, {})),
-        ("split-tiny-imagenet", 200, "DER", (0.03, 32, {"alpha": 0.1})),
+        ("permuted-mnist", ("mnist", "permuted"), 200, "DER++"),
+        ("rotated-mnist", ("mnist", "rotated"), 500, "DER"),
+        ("split-cifar10", ("cifar10", "classes"), 5120, "ER"),
+        ("split-cifar100", ("cifar100", "classes"), 500, "DER++"),
+        ("split-cifar100", ("cifar100", "classes"), 2000, "BiC"),
+        ("split-tiny-imagenet", ("tiny-imagenet", "classes"), 200, "DER"),
     ],
 )
-def test_every_method_has_the_authors_settings(benchmark, size, method, expected):
-    """The numbers are those of `best_args.py`."""
+def test_every_method_has_the_settings_of_its_data_and_buffer(benchmark, data, size, method):
+    """The numbers are tested in `images/methods/test_published_settings.py`."""
+    expected = PUBLISHED[data].with_buffer(size)[method]
     config = FULL.benchmark_of(benchmark, size)
     chosen = config_of(config, settings.PAPER_METHODS[method])
-    assert (chosen.learning_rate, chosen.replay_batch_size, chosen.arguments) == expected
+    for name in ("learning_rate", "replay_batch_size", "arguments"):
+        assert getattr(chosen, name) == getattr(expected, name)
     assert chosen.buffer_size == size
 
 

@@ -163,7 +163,7 @@ def test_draws_of_a_seed_are_its_own():
         ("--cycles 2 --methods BiC", r"BiC needs new classes .* recur here; give --cycles 1$"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_one_line(words, message, tmp_path):
+def test_options_that_exclude_uneven_tasks_are_refused_in_one_line(words, message, tmp_path):
     with pytest.raises(SystemExit, match=message) as error:
         cli.main(["run", "digits", *words.split(), "--runs", str(tmp_path / "runs")])
     assert "\n" not in str(error.value)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from everlight_data.color.pairs.view_pairs import read_homography
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError
 
 ALIGNMENT = np.array([[0.9, -0.02, 25.0], [0.015, 0.91, -4.0], [2e-5, -1e-5, 1.0]])
 
@@ -42,8 +42,3 @@ def test_a_bad_homography_file_is_named(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(DataError, match=rf"bad\.json.*{message}"):
         read_homography(path)
-
-
-def test_a_missing_homography_file_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
-        read_homography(tmp_path / "none.json")

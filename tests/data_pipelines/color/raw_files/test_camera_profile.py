@@ -19,7 +19,7 @@ from everlight_data.color.raw_files.camera_profile import (
     write_profile,
 )
 from everlight_data.color.raw_files.raw import camera_name
-from everlight_data.errors import DataError, MissingDataError
+from everlight_data.errors import DataError
 
 PROFILES = Path("/usr/share/rawtherapee/dcpprofiles")
 """Folder of Debian's package rawtherapee-data."""
@@ -163,8 +163,3 @@ def test_tags_that_share_their_bytes_are_refused(tmp_path):
     path.write_bytes(b"IIRC" + struct.pack("<IH", 8, count) + b"".join(entries) + bytes(4))
     with pytest.raises(DataError, match=r"bomb\.dcp .*overlap"):
         read_profile(path)
-
-
-def test_a_missing_profile_is_named(tmp_path):
-    with pytest.raises(MissingDataError, match=r"none\.dcp does not exist"):
-        read_profile(tmp_path / "none.dcp")

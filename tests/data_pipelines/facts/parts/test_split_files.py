@@ -146,14 +146,6 @@ def test_lines_that_contradict_the_rest_are_named(split, file, line, message):
         read_split(split)
 
 
-@pytest.mark.parametrize("file", ["B1_facts.csv", "B1_train.csv", "B2_test.csv"])
-def test_a_missing_file_is_named(split, file):
-    (split / file).unlink()
-    message = r"B<k>_facts\.csv for k in \[2\]" if "facts" in file else f"{file} does not exist"
-    with pytest.raises(MissingDataError, match=message):
-        read_split(split)
-
-
 def test_a_missing_folder_and_a_missing_or_repeated_column_are_named(split):
     with pytest.raises(MissingDataError, match="is not a folder"):
         read_split(split / "none")

@@ -173,9 +173,3 @@ def test_a_zip_lists_and_reads_what_its_folder_does(archive, tmp_path):
         with opened_release(source) as (files, read):
             assert files == [(FIRST, len(picture()))]
             np.testing.assert_array_equal(decode_frame(read, source, FIRST), 90)
-
-
-def test_a_missing_zip_is_named(tmp_path):
-    message = r"nowhere does not exist.*128x128\.zip.*about 6 GB"
-    with pytest.raises(MissingDataError, match=message), opened_release(tmp_path / "nowhere"):
-        pass

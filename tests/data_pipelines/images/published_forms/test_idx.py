@@ -159,12 +159,6 @@ def test_a_file_that_inflates_beyond_its_header_is_not_inflated(folder, monkeypa
     assert limits == [65]
 
 
-def test_a_missing_file_is_named(folder):
-    (folder / LABELS).unlink()
-    with pytest.raises(MissingDataError, match=rf"lacks {LABELS} or {LABELS}\.gz\. Put it there"):
-        load_idx(folder)
-
-
 def test_labels_of_a_named_set_are_those_of_its_names(folder):
     with pytest.raises(DataError, match=r"label 4 of image 4 is not one of the 4 classes, 0 to 3"):
         load_idx(folder, "four", ("a", "b", "c", "d"))

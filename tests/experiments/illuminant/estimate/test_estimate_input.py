@@ -20,7 +20,7 @@ from everlight_data.color.pairs.view_pairs import (
 from everlight_data.color.raw_files.corrections import draw_correction
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.raw import read_raw
-from everlight_data.errors import DataError, MissingDataError, MissingPackageError
+from everlight_data.errors import DataError, MissingPackageError
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from tests.dng_writer import write_dng
@@ -183,8 +183,6 @@ def test_a_homography_of_views_that_were_held_otherwise_is_refused(tmp_path, sma
     shapes = dict(zip(("main", "second"), taken, strict=True))
     path.write_text(json.dumps({"matrix": ALIGNMENT.tolist(), "views": shapes}))
     np.testing.assert_allclose(choose_homography(path, *views), ALIGNMENT, rtol=1e-6)
-    with pytest.raises(MissingDataError, match=r"none\.json does not exist\. Give --homography"):
-        choose_homography(tmp_path / "none.json", *views)
     upside_down = views[1]._replace(flip=3)
     message = r"has 84x60 pixels in orientation 3, .* is for 84x60 pixels in orientation 0; use"
     with pytest.raises(DataError, match=message):

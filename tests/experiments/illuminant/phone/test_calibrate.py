@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import zlib
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
@@ -57,31 +58,30 @@ def measured(written, tmp_path_factory):
     charts = measured_charts.charts
     homography, residuals = chart_pairs.align_cameras(None, charts)
     pairs = pair_measurements.measure_pairs(measured_charts, homography, 6, run, "")
-    return charts, homography, residuals, pairs.charted, pairs
+    return SimpleNamespace(charts=charts, homography=homography, residuals=residuals, pairs=pairs)
 
 
 def test_illuminants_are_those_that_the_scenes_were_under(written, measured):
     _, true = written
-    charted = measured[3]
+    charted = measured.pairs.charted
     assert angles(charted.main.illuminants, true.main).max() < 0.3
     assert angles(charted.second.illuminants, true.second).max() < 0.3
-    assert max(chart.gray_spread for pair in measured[0] for chart in pair) < 2
+    assert max(chart.gray_spread for pair in measured.charts for chart in pair) < 2
 
 
 def test_the_homography_is_that_between_the_views(written, measured):
     _, true = written
-    _, homography, residuals, _, _ = measured
     places = np.concatenate([map_points(chart, CORNERS) for chart in true.charts])
     np.testing.assert_allclose(
-        map_points(homography, places), map_points(true.homography, places), atol=0.6
+        map_points(measured.homography, places), map_points(true.homography, places), atol=0.6
     )
-    assert residuals.max() < 0.6
+    assert measured.residuals.max() < 0.6
 
 
 def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, measured):
     """Transforms are compared with least squares of all 214 surfaces; scenes show some fifty."""
     _, true = written
-    charted = measured[3]
+    charted = measured.pairs.charted
     fitted, expected = (
         item / np.linalg.norm(item, axis=(1, 2), keepdims=True)
         for item in (charted.transforms, true.transforms)
@@ -91,7 +91,7 @@ def test_transforms_are_those_of_the_two_cameras_under_each_illuminant(written, 
 
 def test_the_chart_has_no_part_in_the_small_images(written, measured):
     _, true = written
-    masks = measured[4].images["main"].masks
+    masks = measured.pairs.images["main"].masks
     factor = 480 // masks.shape[2]
     for mask, chart in zip(masks, true.charts, strict=True):
         column, row = (map_points(chart, CENTERS) / factor).astype(int).T
@@ -102,10 +102,10 @@ def test_the_chart_has_no_part_in_the_small_images(written, measured):
 def test_training_inputs_equal_those_of_estimate(written, measured):
     """Transform and moments agree, but for the chart, which estimate does not know of."""
     source, true = written
-    pairs = measured[4]
+    pairs = measured.pairs
     names = [source / view / f"{true.names[1]}.dng" for view in ("main", "second")]
     photos = [read_raw(name) for name in names]
-    thumbnails = align_thumbnails(*photos, measured[1], 6)
+    thumbnails = align_thumbnails(*photos, measured.homography, 6)
     free = chart_mask(thumbnails.mask.shape, pixels_to_blocks(6) @ true.charts[1])
     seen = {view: np.float64(getattr(thumbnails, view)[thumbnails.mask & free]) for view in VIEWS}
     fitted = np.linalg.lstsq(*(seen[view] / seen[view].mean() for view in VIEWS))[0]
@@ -121,7 +121,7 @@ def test_training_inputs_equal_those_of_estimate(written, measured):
 
 
 def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
-    charted = measured[3]
+    charted = measured.pairs.charted
     current = np.float64(charted.main.charts[2] / charted.main.illuminants[2])
     other = np.float64(charted.second.charts[2] / charted.second.illuminants[2])
     cosines = (
@@ -135,7 +135,7 @@ def test_the_sensors_differ_by_what_their_white_balanced_charts_do(measured):
 
 def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, measured):
     """On other surfaces T equals that of the pair under that illuminant, and so do moments."""
-    pairs = measured[4]
+    pairs = measured.pairs
     inputs = relit_inputs(pairs.charted, pairs.moments["second"], "second")
     rows = np.arange(PAIRS)
     np.testing.assert_allclose(
@@ -153,7 +153,6 @@ def test_re_illuminated_inputs_are_those_under_the_other_illuminant(written, mea
 def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp_path, capsys):
     """The second camera's photo of the last of seven pairs is black."""
     source, _ = written
-    charts, homography = measured[:2]
     files = pair_files.find_pairs(source)
     last = files[5]
     photo = read_raw(last.second)
@@ -162,13 +161,13 @@ def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp
     dark.write_bytes(raw[: -2 * photo.saturated.size] + bytes(2 * photo.saturated.size))
     pairs = pair_measurements.MeasuredCharts(
         [*files, last._replace(name="dark", second=dark, checksums={"main": 0, "second": 0})],
-        [*charts, charts[5]],
+        [*measured.charts, measured.charts[5]],
     )
     settings = CalibrateOptions(folder=source, runs=tmp_path)
     run = RunFolder("illuminant", "calibrate", settings)
-    result = pair_measurements.measure_pairs(pairs, homography, 6, run, "")
+    result = pair_measurements.measure_pairs(pairs, measured.homography, 6, run, "")
     assert result.indices == list(range(PAIRS))
-    np.testing.assert_array_equal(result.charted.transforms, measured[3].transforms)
+    np.testing.assert_array_equal(result.charted.transforms, measured.pairs.charted.transforms)
     printed = capsys.readouterr().err
     assert re.search(r"LEFT OUT: .*dark\.dng is all black", printed)
 
@@ -178,7 +177,7 @@ def with_illuminants(view, illuminants):
 
 
 def test_pairs_under_one_illuminant_are_one_scene(measured):
-    charted = measured[3]
+    charted = measured.pairs.charted
     assert sorted(scene_folds.group_scenes(charted)) == list(range(PAIRS))
     twice = charted._replace(
         names=charted.names * 2,
@@ -351,7 +350,7 @@ def copied(written, measured, tmp_path):
     """Copy the photos; return them with a maker of stores of all charts but one pair's."""
     source, true = written
     folder = shutil.copytree(source, tmp_path / "in")
-    return folder, true, lambda pair: KnownCharts(true.names, measured[0], true.names[pair])
+    return folder, true, lambda pair: KnownCharts(true.names, measured.charts, true.names[pair])
 
 
 def test_a_chart_that_is_not_found_is_named_and_can_be_given(copied):
