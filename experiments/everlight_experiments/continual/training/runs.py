@@ -97,7 +97,7 @@ class SharedTraining(NamedTuple):
     start: Callable[[TrainingRun], SequenceState] | None = None
     """State from which a run starts, the same position for all; None starts before any task."""
     announce: Announce | None = None
-    """Function that is told which images come next (`drive_runs`); None without a stream."""
+    """Function that receives the next images of a stream (`drive_runs`); None without a stream."""
     one_by_one: bool = False
     """True if runs follow one another on one device, so that each has its own time."""
 
