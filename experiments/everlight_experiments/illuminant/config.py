@@ -34,12 +34,14 @@ class PairConfig:
       measured: whether spectra, photographs and transforms are measured and lie below
         EVERLIGHT_DATA; otherwise they are rendered from the spectra of colour-science.
       scenes: number of rendered scenes.
+      image_methods: trained methods that read the rendered photographs, in addition to gamuts.
     """
 
     data: Literal["rendered", "photographs", "quasi-real", "transforms"]
     training: TrainingSettings
     measured: bool = True
     scenes: int = 0
+    image_methods: tuple[str, ...] = ("FFCC", "C5, small form")
 
 
 # The rates 1e-2 and 2e-2 are equally good on validation pairs and scenes, and better than 3e-3.
@@ -49,6 +51,7 @@ PRESETS: dict[PairPreset, PairConfig] = {
         TrainingSettings(6_000, 256, 1e-2, validate_every=60),
         measured=False,
         scenes=12_000,
+        image_methods=("FFCC",),
     ),
     "rendered-small": PairConfig("rendered", TrainingSettings(20_000, 512, 1e-2), scenes=18_000),
     # An epoch has 11 batches; validation is every 100 epochs.
@@ -105,6 +108,8 @@ class Network(NamedTuple):
     depth: int
 
 
+EQUAL_SIZE = "Net on moments and edge moments, 551 parameters"
+"""Network of one camera of the size of the one on T and moments."""
 RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
     "exact": {
         "Net, 200 parameters": Network("T", 2),
@@ -114,12 +119,14 @@ RENDERED_NETWORKS: dict[Condition, dict[str, Network]] = {
         "Net, 470 parameters, T of sum-normalised": Network("T of sum-normalised", 5),
         "Net on moments, 470 parameters": Network("moments", 5),
         "Net on T and moments, 551 parameters": Network("T and moments", 5),
+        EQUAL_SIZE: Network("moments and edge moments", 5),
     },
     "noisy": {
         "Net, 470 parameters": Network("T", 5),
         "Net, 470 parameters, T of sum-normalised": Network("T of sum-normalised", 5),
         "Net on moments, 470 parameters": Network("moments", 5),
         "Net on T and moments, 551 parameters": Network("T and moments", 5),
+        EQUAL_SIZE: Network("moments and edge moments", 5),
         "Net on exposures, 470 parameters": Network("exposures", 5),
         "Net on exposures and moments, 551 parameters": Network("exposures and moments", 5),
         "Net on ambient sensor, 461 parameters": Network("ambient sensor", 5),

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from everlight.color.chromaticity import illuminant_to_chromaticity
-from everlight.color.moments import color_moments
+from everlight.color.moments import color_moments, edge_moments
 from everlight.color.transform_prior import (
     ProbableTransform,
     TransformPrior,
@@ -52,6 +52,7 @@ InputName = Literal[
     "T with exposure",
     "T of sum-normalised",
     "moments",
+    "moments and edge moments",
     "T and moments",
     "exposures",
     "exposures and moments",
@@ -84,6 +85,19 @@ class SceneKind(NamedTuple):
 
 
 _scene_moments = jax.jit(jax.vmap(color_moments))
+
+
+@jax.jit
+def _edge_moments(images: Float[Array, "n h w 3"]) -> Float[Array, "n 9"]:
+    return jax.lax.map(lambda image: edge_moments(image, None), images, batch_size=BLOCK)
+
+
+def photograph_inputs(view: RenderedView) -> dict[InputName, Float[Array, "n f"]]:
+    """Return the inputs from one camera's photographs alone: colour moments, edge moments too."""
+    moments = _scene_moments(view.colors)
+    edges = map_pieces(lambda rows: _edge_moments(view.images(rows)), len(view.colors))
+    both = jnp.concatenate([moments, edges], axis=1)
+    return {"moments": moments, "moments and edge moments": both}
 
 
 class RenderedPair(NamedTuple):
@@ -124,6 +138,11 @@ class RenderedPair(NamedTuple):
         if not len(chosen):
             raise DataError(f"no scene determines the input {input_name!r}; render more scenes")
         return Samples({input_name: inputs[chosen]}, np.asarray(self.targets(rows, view))[chosen])
+
+    def seen_by_second(self) -> "RenderedPair":
+        """Return the pair with the second camera as main one and inputs of its photographs."""
+        inputs = photograph_inputs(self.second)
+        return RenderedPair(self.second, self.main, self.scenes, inputs, None, None)
 
     def find_determined(self, rows: slice) -> Bool[np.ndarray, "k"]:
         """Return which noisy scenes have enough colours to determine more than the prior.
@@ -200,8 +219,8 @@ def pair_inputs(
       prior: prior of the transforms of noisy scenes, which are the most probable ones; without it
         transforms are least-squares fits, as in the paper.
     """
-    moments, distances = _scene_moments(main.colors), None
-    inputs = {"T of sum-normalised": _least_squares(main, second, "sum"), "moments": moments}
+    inputs, distances = photograph_inputs(main), None
+    inputs["T of sum-normalised"] = _least_squares(main, second, "sum")
     if prior is None:
         inputs["T"] = _least_squares(main, second, "scale")
         inputs["T with exposure"] = _least_squares(main, second, None)
@@ -210,7 +229,7 @@ def pair_inputs(
             lambda rows: _probable(main.colors[rows], second.colors[rows], prior), len(main.colors)
         )
         inputs["T"], distances = _flat_or_nan(fit), fit.distance
-    inputs["T and moments"] = jnp.concatenate([inputs["T"], moments], axis=1)
+    inputs["T and moments"] = jnp.concatenate([inputs["T"], inputs["moments"]], axis=1)
     return RenderedPair(main, second, scenes, inputs, prior, distances)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Float, Int
 
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
@@ -34,20 +34,25 @@ def camera_mean(
       illuminants: true illuminants of all pairs by camera.
       folds: tested pairs of each fold.
     """
+    rows, means = np.arange(len(illuminants["main"])), []
+    for fold, test in enumerate(folds):
+        train = np.setdiff1d(rows, test)
+        tested = {view: estimates[view][:, fold] for view in VIEWS}
+        means.append(average_views(tested, {view: illuminants[view][train] for view in VIEWS}))
+    return np.stack(means, axis=1)
+
+
+def average_views(
+    estimates: Mapping[View, Float[np.ndarray, "runs k 3"]],
+    train: Mapping[View, Float[np.ndarray, "n 3"]],
+) -> Float[np.ndarray, "runs k 3"]:
+    """Return the means of both cameras' estimates of the same scenes in the main camera's colours.
+
+    Args:
+      estimates: one method's estimates of each camera's illuminant.
+      train: true illuminants of the training pairs by camera, which give the map between cameras.
+    """
     main, second = (illuminant_to_chromaticity(jnp.asarray(estimates[view])) for view in VIEWS)
-    mapped = [_mapped(illuminants, test, second[:, fold]) for fold, test in enumerate(folds)]
-    both = jnp.stack([main, jnp.stack(mapped, axis=1)])
-    return np.asarray(chromaticity_to_illuminant(ensemble_chromaticity(both)))
-
-
-def _mapped(
-    illuminants: Mapping[View, Float[np.ndarray, "n 3"]],
-    test: Int[np.ndarray, "k"],
-    second: Float[Array, "runs k 2"],
-) -> Float[Array, "runs k 2"]:
-    """Return the second camera's chromaticities in the main camera's colours."""
-    train = np.setdiff1d(np.arange(len(illuminants["main"])), test)
-    truth = {
-        view: illuminant_to_chromaticity(jnp.asarray(illuminants[view][train])) for view in VIEWS
-    }
-    return linear_estimate(fit_linear_regression(truth["second"], truth["main"]), second)
+    truth = {view: illuminant_to_chromaticity(jnp.asarray(train[view])) for view in VIEWS}
+    mapped = linear_estimate(fit_linear_regression(truth["second"], truth["main"]), second)
+    return np.asarray(chromaticity_to_illuminant(ensemble_chromaticity(jnp.stack([main, mapped]))))

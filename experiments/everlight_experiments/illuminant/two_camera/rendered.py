@@ -8,15 +8,12 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.feature_distribution import FeatureDistribution
-from everlight.illuminant.illuminant_batches import predict_batch
 from everlight.illuminant.illuminant_interval import IntervalCoverage
-from everlight.illuminant.illuminant_training import IlluminantModel, Problem
+from everlight.illuminant.illuminant_training import IlluminantModel
 from everlight.illuminant.out_of_distribution import calibrate_distances
 from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight.illuminant.pair_model import PairModel, calibrated_view, ensemble_estimates
@@ -43,7 +40,12 @@ from everlight_data.color.spectra.library import (
     measured_library,
 )
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.config import RENDERED_NETWORKS, RESTARTS, PairConfig
+from everlight_experiments.illuminant.config import (
+    EQUAL_SIZE,
+    RESTARTS,
+    PairConfig,
+)
+from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
@@ -55,7 +57,17 @@ from everlight_experiments.illuminant.core.networks import NetworkTraining, trai
 from everlight_experiments.illuminant.core.report import coverage_table, spread
 from everlight_experiments.illuminant.published_tables import TABLE_1_RADIOMETRIC
 from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
-from everlight_experiments.illuminant.two_camera.rendered_methods import compare_methods
+from everlight_experiments.illuminant.two_camera.rendered_methods import (
+    compare_methods,
+    mean_of_cameras,
+)
+from everlight_experiments.illuminant.two_camera.rendered_networks import (
+    Networks,
+    predict_networks,
+    predict_second,
+    train_all,
+    train_second,
+)
 from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -76,10 +88,9 @@ INPUTS = {
     "T": "Net, 470 parameters",
     "moments": "Net on moments, 470 parameters",
     "T and moments": "Net on T and moments, 551 parameters",
+    "moments and edge moments": EQUAL_SIZE,
 }
 """Networks that show the gain of the second camera, by input."""
-Networks = Mapping[tuple[SceneKind, str], IlluminantModel]
-"""The networks of all pairs, in their order, by condition, split and name."""
 Variants = dict[tuple[IlluminantSplit, str], dict[str, Float[np.ndarray, "p"]]]
 """Each pair's mean error by split and variant of the test scenes, and by network."""
 CURVES = (*INPUTS.values(), "Linear regression", "Chromagenic", "GW", "PCA", "Gamut Pixel")
@@ -117,8 +128,10 @@ def compare_rendered(
     data = render_conditions(library, pairs, count, seed)
     training = NetworkTraining(config.training, (seed,), folder.checkpoints)
     networks = train_all(data, training)
+    second = train_second(data, training)
     models = train_models(data[SceneKind("noisy", "random")], pairs, training, library.note)
-    results = _compare_splits(library, pairs, data, networks, models, seed)
+    compared = Compared(networks, second, config.image_methods)
+    results = _compare_splits(library, pairs, data, compared, models, seed)
     _save(folder, pairs, models, results)
     panels = {
         " + ".join(names): {
@@ -149,6 +162,14 @@ def compare_rendered(
     )
 
 
+class Compared(NamedTuple):
+    """Networks of the main camera and of the second one, and names of methods of photographs."""
+
+    networks: Networks
+    second: Mapping[SceneKind, IlluminantModel]
+    image_methods: Sequence[str]
+
+
 class SplitResults(NamedTuple):
     """Comparisons and variants of both splits, and the coverage with seen illuminants."""
 
@@ -161,7 +182,7 @@ def _compare_splits(
     library: SpectralLibrary,
     pairs: Sequence[tuple[str, str]],
     data: Mapping[SceneKind, Sequence[RenderedPair]],
-    networks: Networks,
+    compared: Compared,
     models: Sequence[PairModel],
     seed: int,
 ) -> SplitResults:
@@ -176,10 +197,10 @@ def _compare_splits(
         }
         for condition, test in tests.items():
             comparisons[f"{condition}/{split}"] = _compare(
-                networks, SceneKind(condition, split), data, test
+                compared, SceneKind(condition, split), data, test
             )
         for name, test in rendered.items():
-            estimates = predict_networks(networks, SceneKind("noisy", split), test)
+            estimates = predict_networks(compared.networks, SceneKind("noisy", split), test)
             variants[split, name] = {
                 network: np.nanmean(np.asarray(angular_errors(estimate, _truth(test))), axis=1)
                 for network, estimate in estimates.items()
@@ -209,7 +230,7 @@ def _save(
 
 
 def _compare(
-    networks: Networks,
+    compared: Compared,
     kind: SceneKind,
     data: Mapping[SceneKind, Sequence[RenderedPair]],
     tests: Sequence[RenderedPair],
@@ -220,10 +241,18 @@ def _compare(
     title = f"{condition}, {ILLUMINANT_SPLITS[split]}"
     pairs = list(zip(data[kind], tests, strict=True))
     for pair, test in progress(title, unit="pair", values=pairs):
-        for name, estimate in compare_methods(pair, test).items():
+        for name, estimate in compare_methods(pair, test, compared.image_methods).items():
             estimates.setdefault(name, []).append(estimate)
     stacked = {name: np.stack(by_pair)[:, None] for name, by_pair in estimates.items()}
-    for name, estimate in predict_networks(networks, kind, tests).items():
+    predicted = predict_networks(compared.networks, kind, tests)
+    main, second = predicted[EQUAL_SIZE], predict_second(compared.second[kind], tests)
+    predicted[camera_mean_name(EQUAL_SIZE)] = np.stack(
+        [
+            mean_of_cameras(pair, {"main": main[place], "second": second[place]})
+            for place, pair in enumerate(data[kind])
+        ]
+    )
+    for name, estimate in predicted.items():
         stacked[name] = estimate[:, None]
     truth, scenes = _truth(tests), tests[0].scenes
     return Comparison(
@@ -236,35 +265,6 @@ def _compare(
         TABLE_1_RADIOMETRIC if condition == "exact" else {},
         ResamplingUnits("illuminants", scenes.clusters[scenes.test][None]),
     )
-
-
-def train_all(
-    data: Mapping[SceneKind, Sequence[RenderedPair]], training: NetworkTraining
-) -> Networks:
-    """Train every network on every pair, those of one shape in one program."""
-    programs: dict[tuple[int, int], dict[tuple[SceneKind, str], list[Problem]]] = {}
-    for kind, pairs in data.items():
-        for name, network in RENDERED_NETWORKS[kind.condition].items():
-            shape = network.depth, pairs[0].inputs[network.input_name].shape[1]
-            problems = [pair.problem(network.input_name) for pair in pairs]
-            programs.setdefault(shape, {})[kind, name] = problems
-    models = {}
-    for (depth, width), problems in programs.items():
-        below = training.below(f"depth-{depth}-width-{width}")
-        models |= train_by_name(problems, depth, below, RESTARTS)
-    return models
-
-
-def predict_networks(
-    models: Networks, kind: SceneKind, tests: Sequence[RenderedPair]
-) -> dict[str, Float[np.ndarray, "p n 3"]]:
-    """Return the networks' estimates of the test scenes of all pairs."""
-    estimates = {}
-    for name, network in RENDERED_NETWORKS[kind.condition].items():
-        inputs = jnp.stack([test.inputs[network.input_name][test.scenes.test] for test in tests])
-        predicted = predict_batch(network.depth, models[kind, name], inputs)
-        estimates[name] = np.asarray(chromaticity_to_illuminant(predicted))
-    return estimates
 
 
 def _truth(tests: Sequence[RenderedPair]) -> Float[np.ndarray, "p n 3"]:
@@ -335,15 +335,17 @@ def _gain_section(variants: Variants) -> Section:
     rows = []
     for (split, variant), means in variants.items():
         by_input = [means[name] for name in INPUTS.values()]
-        gains = means[INPUTS["moments"]] - means[INPUTS["T and moments"]]
-        positive = f"{np.sum(gains > 0)} of {len(gains)}"
-        rows.append(
-            [ILLUMINANT_SPLITS[split], variant, *map(spread, by_input), spread(gains), positive]
-        )
+        cells = [*map(spread, by_input)]
+        for single in ("moments", "moments and edge moments"):
+            gains = means[INPUTS[single]] - means[INPUTS["T and moments"]]
+            cells += [spread(gains), f"{np.sum(gains > 0)} of {len(gains)}"]
+        rows.append([ILLUMINANT_SPLITS[split], variant, *cells])
     columns = [Column("Split"), Column("Test scenes")]
     columns += [Column(input_name, "input of the network, degrees") for input_name in INPUTS]
     columns += [Column("Gain of the second camera", "moments minus both, degrees")]
     columns += [Column("Pairs with a gain")]
+    columns += [Column("Gain at equal size", "moments and edge moments minus T and moments")]
+    columns += [Column("Pairs with a gain at equal size")]
     caption = (
         "Networks trained on noisy scenes and tested under other conditions: read noise of 0.1% to "
         "10% of white per pixel with 24 colours, and at 1% noise 1 to 8 colours, or 20 of 24 "

@@ -1,6 +1,6 @@
 """All methods but networks on rendered scenes of a camera pair."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import jax
@@ -20,7 +20,9 @@ from everlight.color.chromaticity import chromaticity_to_illuminant
 from everlight.color.learned.chromagenic import chromagenic_estimate, fit_chromagenic
 from everlight.color.learned.linear_regression import fit_linear_regression, linear_estimate
 from everlight.color.learned.parts.observed_image import ObservedImage
+from everlight.illuminant.pair_inputs import VIEWS, View
 from everlight_data.color.rendered.rendered_pairs import InputName, RenderedPair
+from everlight_experiments.illuminant.core.camera_means import average_views, camera_mean_name
 from everlight_experiments.illuminant.core.cross_validation import method_name
 
 REGRESSED: tuple[InputName, ...] = (
@@ -34,25 +36,56 @@ REGRESSED: tuple[InputName, ...] = (
 """Inputs of the linear regressions; exact responses have the first three."""
 
 
-def compare_methods(pair: RenderedPair, test: RenderedPair) -> dict[str, Float[np.ndarray, "n 3"]]:
+AVERAGED = "FFCC"
+"""Method of one camera's photographs whose estimates of both cameras are averaged too."""
+
+
+def compare_methods(
+    pair: RenderedPair, test: RenderedPair, image_methods: Sequence[str]
+) -> dict[str, Float[np.ndarray, "n 3"]]:
     """Return estimates of the test scenes of `test` by all methods but networks.
 
-    The training scenes of `pair` train them; `test` is it, perhaps under other conditions.
+    The training scenes of `pair` train them; `test` is it, perhaps under other conditions. FFCC and
+    C5, if they are among `image_methods`, train on a tenth of the scenes, as gamuts do.
     """
     images = test.main.images(test.scenes.test)
     estimates = {name: estimate_rendered(method, images) for name, method in ESTIMATORS.items()}
-    # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
-    sample = slice(pair.scenes.train.start, pair.scenes.train.stop, 10)
-    examples = _observed(pair.main.images(sample))
-    cameras = jnp.zeros(len(examples.image), int)
-    train = LabelledImages(examples, pair.main.illuminants[sample], cameras)
-    for name in ("Gamut Pixel", "Gamut Edge"):
-        method, side = ILLUMINANT_METHODS[name], SideInformation()
-        estimates[name] = estimate_fold(method, train, _observed(images), side)
+    for name in ("Gamut Pixel", "Gamut Edge", *image_methods):
+        estimates[name] = estimate_photographs(name, pair, test, "main")
+    if AVERAGED in image_methods:
+        second = estimate_photographs(AVERAGED, pair, test, "second")
+        both = {"main": estimates[AVERAGED], "second": second}
+        estimates[camera_mean_name(AVERAGED)] = mean_of_cameras(pair, both)
     for source, regressed in regress(pair, test).items():
         estimates[method_name(source, None)] = regressed
     estimates["Chromagenic"] = _chromagenic(pair, test)
     return {name: np.asarray(value) for name, value in estimates.items()}
+
+
+def estimate_photographs(
+    name: str, pair: RenderedPair, test: RenderedPair, view: View
+) -> Float[Array, "n 3"]:
+    """Return a trained method's estimates of one camera's test photographs."""
+    # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
+    sample = slice(pair.scenes.train.start, pair.scenes.train.stop, 10)
+    trained, tested = getattr(pair, view), getattr(test, view)
+    method, side = ILLUMINANT_METHODS[name], SideInformation()
+    examples, photographs = (
+        method.describe(*_observed(images), side)
+        for images in (trained.images(sample), tested.images(test.scenes.test))
+    )
+    illuminants = trained.illuminants[sample]
+    train = LabelledImages(examples, illuminants, jnp.zeros(len(illuminants), int))
+    return estimate_fold(method, train, photographs, side)
+
+
+def mean_of_cameras(
+    pair: RenderedPair, estimates: Mapping[View, Float[Array, "n 3"]]
+) -> Float[np.ndarray, "n 3"]:
+    """Return the mean of both cameras' estimates, mapped by the training scenes of `pair`."""
+    train = {view: getattr(pair, view).illuminants[pair.scenes.train] for view in VIEWS}
+    runs = {view: np.asarray(values)[None] for view, values in estimates.items()}
+    return average_views(runs, jax.tree.map(np.asarray, train))[0]
 
 
 def estimate_rendered(

@@ -3,6 +3,7 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter
 
 from everlight_data.color.rendered.rendered_pairs import (
     TRAINING_NOISE,
@@ -70,6 +71,30 @@ def test_network_inputs_equal_float64(prepared):
     np.testing.assert_allclose(moments[2] / moments[0], ratio, rtol=1e-5)
     both = np.concatenate([exact.inputs["T"][row], moments])
     np.testing.assert_array_equal(exact.inputs["T and moments"][row], both)
+
+
+def _float64_edge_moments(image):
+    """Return roots of mean products of gradient magnitudes: blue first, then squared degrees."""
+    along = [
+        gaussian_filter(np.float64(image), (1, 1, 0), order=(*order, 0), truncate=3)[3:-3, 3:-3]
+        for order in ((1, 0), (0, 1))
+    ]
+    red, green, blue = np.hypot(*along).reshape(-1, 3).T
+    singles = [channel.mean() for channel in (blue, green, red)]
+    products = (blue * blue, green * blue, green * green, red * blue, red * green, red * red)
+    moments = np.array([*singles, *(np.sqrt(product.mean()) for product in products)])
+    return moments / moments.mean()
+
+
+def test_edge_moments_of_both_cameras_equal_float64(prepared):
+    (noisy,) = prepared[1]["noisy", "random"]
+    second, row = noisy.seen_by_second(), 7
+    np.testing.assert_array_equal(second.main.illuminants, noisy.second.illuminants)
+    for pair, view in ((noisy, noisy.main), (second, noisy.second)):
+        expected = _float64_edge_moments(view.images(slice(0, SCENES))[row])
+        inputs = pair.inputs["moments and edge moments"]
+        np.testing.assert_allclose(inputs[row, 9:], expected, rtol=1e-3)
+        np.testing.assert_array_equal(inputs[:, :9], pair.inputs["moments"])
 
 
 def test_exact_scenes_have_no_distances_from_a_prior(prepared):

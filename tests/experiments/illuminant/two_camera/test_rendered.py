@@ -13,7 +13,8 @@ import pytest
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.color.rendered.variants import Variant
-from everlight_experiments.illuminant.config import PRESETS, RENDERED_NETWORKS
+from everlight_experiments.illuminant.config import EQUAL_SIZE, PRESETS, RENDERED_NETWORKS
+from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
 from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
 
@@ -52,7 +53,8 @@ def test_rendered_runs_leave_report_and_results(folder):
     assert page.count("data:image/png") == 2
     assert "Does a second camera lower the angular error? Best, in degrees" in page
     results = np.load(folder / "results.npz")
-    others = ("GW", "Gamut Edge", "Chromagenic", "Linear regression on T and moments")
+    others = ("GW", "Gamut Edge", "Chromagenic", "Linear regression on T and moments", "FFCC")
+    others += tuple(map(camera_mean_name, ("FFCC", EQUAL_SIZE)))
     for condition, nets in RENDERED_NETWORKS.items():
         for split in ("random", "illuminant"):
             for name in (*nets, *others):
