@@ -38,18 +38,15 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     prepare_benchmark,
 )
 from everlight_experiments.continual.benchmarks.run_data import AddedData
-from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
 from everlight_experiments.continual.training.queue import (
     Job,
     jobs_of,
-    print_size_of_nets,
-    runners_of,
-    train_jobs,
 )
 from everlight_experiments.continual.training.runner import NETS
+from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.images.methods.arguments import with_method_arguments
 from everlight_experiments.images.methods.published import WORD, with_published_settings
 from everlight_experiments.run_folder.folder import RunFolder
@@ -241,13 +238,10 @@ def train_suites(
                 trace_user_strategies({column: columns[column]}, suite.rows)
         benchmarks |= columns
         jobs += jobs_of(columns, suite.rows, options.seeds)
-    runners = runners_of(
-        folder, benchmarks, options.seed, options.validation_seeds, options.keep_nets
+    outcomes = train_benchmarks(
+        folder, benchmarks, jobs, options.seed, options.validation_seeds, options.keep_nets
     )
-    if options.keep_nets:
-        print_size_of_nets(runners, jobs, str(folder.path))
-    estimate_duration(folder, runners, jobs)
-    return benchmarks, train_jobs(runners, jobs)
+    return benchmarks, outcomes
 
 
 def refuse_inapplicable(

@@ -44,8 +44,10 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     prepare_benchmark,
 )
 from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
+from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.programs import row_on
-from everlight_experiments.continual.training.queue import jobs_of, runners_of
+from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
+from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
 from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
@@ -121,9 +123,16 @@ def run_tune(options: TuneOptions) -> Path:
         grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
-        for changes, config in candidates:
+        is_estimated = False
+        for place, (changes, config) in enumerate(candidates):
             benchmarks = load_benchmarks(replace(options, config=config))
-            trials.append(_try_all(folder, options, benchmarks, rows, changes, config))
+            runners = _runners(folder, options, benchmarks, changes)
+            jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, rows, 1)
+            for job in jobs:
+                runners[job.column].check_validation(job.method)
+            if not is_estimated:
+                is_estimated = _estimate(folder, runners, jobs, len(candidates) - place)
+            trials.append(_try_all(runners, jobs, changes, config))
             print(f"{label_of(changes)}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
@@ -223,26 +232,45 @@ def _refuse_unlike(
             raise DataError(f"{option} trains what {same} does: it changes nothing here")
 
 
-def _try_all(
+def _runners(
     folder: RunFolder,
     options: TuneOptions,
     benchmarks: RequestedBenchmarks,
-    rows: Sequence[Method],
     changes: Mapping[str, Any],
-    config: Any,
-) -> Trial:
-    """Return the scores of every method with one combination of values."""
+) -> dict[str, Runner]:
+    """Return the runners of one combination of values, by column."""
     # Another order on the command line repeats no training.
     prefix = label_of(dict(sorted(changes.items())))
     prepared = {
         column: prepare_benchmark(benchmark, folder)._replace(prefix=prefix)
         for column, benchmark in benchmarks.items()
     }
-    runners = runners_of(folder, prepared, options.seed, options.validation_seeds)
+    return runners_of(folder, prepared, options.seed, options.validation_seeds)
+
+
+def _estimate(
+    folder: RunFolder, runners: Mapping[str, Runner], jobs: Sequence[Job], left: int
+) -> bool:
+    """Print how long so many combinations take if all are as long as this one, unless it is done.
+
+    Returns:
+      True if it was printed.
+    """
+    stages = [
+        (job, stage) for job in jobs for stage in runners[job.column].missing_criteria(job.method)
+    ]
+    if stages:
+        estimate_duration(folder, runners, stages, left)
+    return bool(stages)
+
+
+def _try_all(
+    runners: Mapping[str, Runner], jobs: Sequence[Job], changes: Mapping[str, Any], config: Any
+) -> Trial:
+    """Return the scores of every method with one combination of values."""
     scores: dict[MethodInColumn, np.ndarray] = {}
     choices: dict[MethodInColumn, Choice] = {}
-    for column, method, _ in jobs_of(prepared, rows, 1):
-        runners[column].check_validation(method)
+    for column, method, _ in jobs:
         values, grid = runners[column].validation_criteria(method), method.selection_grid
         choice = (
             choose_hyperparameter(grid, values)
@@ -252,7 +280,7 @@ def _try_all(
         row = grid.index(choice.hyperparameter) if grid else 0
         name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
-    training = next(iter(prepared.values())).training.words
+    training = next(iter(runners.values())).benchmark.training.words
     return Trial(changes, config, training, scores, choices)
 
 

@@ -41,6 +41,7 @@ from everlight_experiments.continual.training.outcome import Outcome, Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.queue import (
     Job,
+    check_jobs,
     runners_of,
     save_outcomes,
     train_jobs,
@@ -138,6 +139,7 @@ def run_update(options: UpdateOptions) -> Path:
             folder, update.benchmarks, update.first_seed, keep_nets=True
         ).items()
     }
+    check_jobs(runners, update.jobs)
     outcomes = train_jobs(runners, update.jobs)
     save_outcomes(folder, update.benchmarks, update.first_seed, seeds, outcomes)
     for column, by_method in outcomes.items():

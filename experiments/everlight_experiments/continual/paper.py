@@ -26,14 +26,12 @@ from everlight_experiments.continual.report.sections import (
     report_sections,
     report_summary_rows,
 )
-from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.queue import (
     Job,
-    runners_of,
     save_outcomes,
-    train_jobs,
 )
+from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.report.writer import (
     Column,
     Report,
@@ -187,9 +185,7 @@ def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) ->
         column: prepare_benchmark(benchmark, folder)
         for column, benchmark in experiment.benchmarks.items()
     }
-    runners = runners_of(folder, benchmarks, options.seed)
-    estimate_duration(folder, runners, experiment.jobs)
-    outcomes = train_jobs(runners, experiment.jobs)
+    outcomes = train_benchmarks(folder, benchmarks, experiment.jobs, options.seed)
     results = Results(folder.path, options.config, experiment, benchmarks, outcomes, options.seed)
     arrays = paper.arrays(results)
     save_outcomes(folder, benchmarks, options.seed, experiment.seeds, outcomes, arrays)

@@ -11,7 +11,7 @@ All seeds of a method are one program whose tasks are drawn inside it. The paper
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -27,6 +27,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
+from everlight_experiments.continual.training.estimate import in_time
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS, PlasticityConfig
 from everlight_experiments.plasticity.problems import (
@@ -38,7 +39,7 @@ from everlight_experiments.plasticity.problems import (
 )
 from everlight_experiments.plasticity.report import write_plasticity_report
 from everlight_experiments.run_folder.config_options import with_config
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import COMPILED, COMPILING, RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
 from everlight_experiments.run_folder.options import FolderOptions, Seed
 
@@ -135,27 +136,60 @@ def _train_rows(
     count = sum(map(len, values.values()))
     images = None if problem.images is None else checksums_of(problem.images.pieces)
     table: dict[str, dict[str, np.ndarray]] = {}
+
+    @cache
+    def program(method: str) -> Callable:
+        return _compiled(folder, method, programs[method], problem, keys)
+
     for method in methods:
         for value in values[method.name]:
             name = row_name(method, value)
-            compute = partial(_train_row, folder, problem, programs[method.name], keys, name, value)
+            trained = partial(program, method.name)
+            compute = partial(_train_row, folder, problem, trained, keys, name, value)
             fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
             table[name] = folder.computed(name, fingerprint, compute)
             last = np.mean(table[name][problem.score][:, -1])
             print(
-                f"row {len(table)} of {count}, {name}: {problem.score} {last:.3f} in the last task",
+                f"row {len(table)} of {count}, {name}: {problem.score} {last:.3f} in the last task"
+                f"{_time_left(folder, count - len(table))}",
                 flush=True,
             )
     return table
 
 
+def _compiled(
+    folder: RunFolder, method: str, program: Callable, problem: Problem, keys: Array
+) -> Callable:
+    """Compile a method's program, and state how long it took."""
+    folder.log(event=COMPILING, method=method)
+    print(f"compiling {method} ... ", end="", flush=True)
+    began = time.monotonic()
+    compiled = program.lower(problem.images, keys, jnp.float32(0)).compile()
+    seconds = time.monotonic() - began
+    folder.log(event=COMPILED, method=method, seconds=seconds)
+    print(f"{seconds:.1f} s", flush=True)
+    return compiled
+
+
 def _train_row(
-    folder: RunFolder, problem: Problem, train: Callable, keys: Array, name: str, value: float
+    folder: RunFolder,
+    problem: Problem,
+    program: Callable[[], Callable],
+    keys: Array,
+    name: str,
+    value: float,
 ) -> dict[str, np.ndarray]:
+    train = program()
     began = time.monotonic()
     result = jax.block_until_ready(train(problem.images, keys, jnp.float32(value)))
     folder.log_part(name, seconds=time.monotonic() - began)
     return values_of(problem, result)
+
+
+def _time_left(folder: RunFolder, rows: int) -> str:
+    """Return how long so many rows take if all are as long as the mean of those so far."""
+    seconds = [value for value in folder.seconds_of_parts().values() if value]
+    return f"; about {in_time(rows * np.mean(seconds))} left" if rows and seconds else ""
 
 
 def row_name(method: Method, value: float) -> str:

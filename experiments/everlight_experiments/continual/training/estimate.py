@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import jax
 
-from everlight_experiments.continual.training.queue import Job, check_jobs
-from everlight_experiments.continual.training.runner import Runner
+from everlight_experiments.continual.training.queue import Job
+from everlight_experiments.continual.training.runner import Runner, Stage
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
 
 REPORT = 5.0
@@ -14,31 +14,38 @@ REPORT = 5.0
 
 
 def estimate_duration(
-    folder: RunFolder, runners: Mapping[str, Runner], jobs: Sequence[Job]
+    folder: RunFolder,
+    runners: Mapping[str, Runner],
+    stages: Sequence[tuple[Job, Stage]],
+    times: int = 1,
 ) -> None:
-    """Compile and try the programs of all jobs, and print how long the run will take.
+    """Compile and try the programs of unfinished stages, and print how long they will take.
 
-    Finished runs do not count, nor do other processes that share the folder. Joined processes have
-    no estimate, nor do runs in which JAX looks for NaN: few samples may have some.
+    Other processes that share the folder do not count. Joined processes have no estimate, nor do
+    runs in which JAX looks for NaN: few samples may have some.
+
+    Args:
+      folder: folder of the run.
+      runners: runners by column.
+      stages: stages in the order of their training, each with its job.
+      times: number of configurations that are trained as long as these stages.
     """
-    check_jobs(runners, jobs)
     if jax.process_count() > 1 or jax.config.jax_debug_nans or jax.config.jax_debug_infs:
         return
     seconds: dict[str, float] = defaultdict(float)
     runs: dict[str, int] = defaultdict(int)
     # The first methods come last, so that their programs are in memory when they are trained.
-    for job in reversed(jobs):
+    for job, stage in reversed(stages):
         runner, name = runners[job.column], runners[job.column].title(job.method)
-        for stage in reversed(runner.missing_stages(job.method, job.seeds)):
-            folder.log(event=COMPILING, method=name)
-            print(f"compiling {name}, {stage.use} ... ", end="", flush=True)
-            trial = runner.try_stage(job.method, stage)
-            folder.log(event=COMPILED, method=name, seconds=trial.compilation)
-            print(f"{trial.compilation:.1f} s", flush=True)
-            # Counting takes seconds, and the results have the cost.
-            runner.programs.cost(job.method)
-            seconds[name] += trial.seconds
-            runs[name] += len(stage.run_ids)
+        folder.log(event=COMPILING, method=name)
+        print(f"compiling {name}, {stage.use} ... ", end="", flush=True)
+        trial = runner.try_stage(job.method, stage)
+        folder.log(event=COMPILED, method=name, seconds=trial.compilation)
+        print(f"{trial.compilation:.1f} s", flush=True)
+        # Counting takes seconds, and the results have the cost.
+        runner.programs.cost(job.method)
+        seconds[name] += trial.seconds * times
+        runs[name] += len(stage.run_ids) * times
     if not runs:
         return
     passed = folder.seconds_since_opened()

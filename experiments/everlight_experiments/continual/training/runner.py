@@ -324,16 +324,24 @@ class Runner:
 
     def missing_stages(self, method: Method, seeds: int) -> list[Stage]:
         """Return the selection and the evaluation of a method, as far as they are not finished."""
-        stages = []
-        for use, values, count in (
-            ("validation", method.selection_grid, self.validation_seeds),
-            ("evaluation", method.hyperparameters[:1] or (0.0,), seeds),
-        ):
-            run_ids = self._run_ids(method, use, values, count)
-            missing = [run_id for run_id in run_ids if not self.folder.has_part(run_id.name)]
-            if missing:
-                stages.append(Stage(use, missing))
-        return stages
+        selection = self._missing_runs(
+            method, "validation", method.selection_grid, self.validation_seeds
+        )
+        values = method.hyperparameters[:1] or (0.0,)
+        return [*selection, *self._missing_runs(method, "evaluation", values, seeds)]
+
+    def missing_criteria(self, method: Method) -> list[Stage]:
+        """Return the runs of `validation_criteria`, as far as they are not finished."""
+        values = method.hyperparameters or (0.0,)
+        return self._missing_runs(method, "validation", values, self.validation_seeds)
+
+    def _missing_runs(
+        self, method: Method, use: Use, values: Sequence[float], count: int
+    ) -> list[Stage]:
+        """Return the runs that are not finished as a stage; an empty list if all are."""
+        run_ids = self._run_ids(method, use, values, count)
+        missing = [run_id for run_id in run_ids if not self.folder.has_part(run_id.name)]
+        return [Stage(use, missing)] if missing else []
 
     def title(self, method: Method) -> str:
         """Return the name of a method's runs in lines on progress and estimates."""
