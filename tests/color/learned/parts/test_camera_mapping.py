@@ -163,17 +163,19 @@ def test_temperature_and_matrix_equal_a_float64_iteration(true_kelvin):
         xyz = np.linalg.solve(float64_matrix(kelvin), illuminant)
         chromaticity = xyz[:2] / xyz.sum()
 
-        def away(inverse, at=chromaticity):
+        def distance(inverse, at=chromaticity):
             return np.sum((np.array(kang_chromaticity(1e6 / inverse)) - at) ** 2)
 
-        kelvin = 1e6 / minimize_scalar(away, bounds=(41, 449), method="bounded").x
+        kelvin = 1e6 / minimize_scalar(distance, bounds=(41, 449), method="bounded").x
     one = CameraCalibration(jnp.float32([TUNGSTEN, DAYLIGHT]), jnp.array([2856.0, 6504.0]))
-    found = illuminant_temperature(one, jnp.float32(illuminant))
+    temperature = illuminant_temperature(one, jnp.float32(illuminant))
     # Temperatures lie 0.55 mired apart.
-    np.testing.assert_allclose(1e6 / found, 1e6 / kelvin, atol=1.2)
-    np.testing.assert_allclose(interpolated_matrix(one, found), float64_matrix(kelvin), atol=2e-3)
+    np.testing.assert_allclose(1e6 / temperature, 1e6 / kelvin, atol=1.2)
+    np.testing.assert_allclose(
+        interpolated_matrix(one, temperature), float64_matrix(kelvin), atol=2e-3
+    )
     single = CameraCalibration(jnp.float32([DAYLIGHT, DAYLIGHT]), jnp.array([2856.0, 6504.0]))
-    np.testing.assert_array_equal(interpolated_matrix(single, found), jnp.float32(DAYLIGHT))
+    np.testing.assert_array_equal(interpolated_matrix(single, temperature), jnp.float32(DAYLIGHT))
 
 
 def test_an_imaginary_view_has_both_cameras_matrices_at_the_illuminants_temperature(rng):

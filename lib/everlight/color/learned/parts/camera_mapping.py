@@ -223,7 +223,7 @@ def illuminant_temperature(
     temperatures = 1 / jnp.linspace(1 / high, 1 / low, STEPS)
     locus = jax.vmap(planckian_chromaticity)(temperatures)
 
-    def nearest(_: int, kelvin: Float[Array, ""]) -> Float[Array, ""]:
+    def nearest(_: Int[Array, ""], kelvin: Float[Array, ""]) -> Float[Array, ""]:
         matrix = calibrated_matrix(calibration, kelvin)
         xyz = matrix_product(inverse_transform(matrix), illuminant)
         away = jnp.sum((locus - xyz[:2] / jnp.sum(xyz)) ** 2, axis=1)
