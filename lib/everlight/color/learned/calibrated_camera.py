@@ -82,7 +82,7 @@ def fit_calibrated_camera(
         without usable pixels, or with one that is not finite, does not train.
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
-      calibrations: calibration of each camera; the second matrix, of daylight, maps images.
+      calibrations: calibration of each camera; its matrices map images, by temperature.
       key: key of initial parameters, views and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the network, static.
@@ -94,7 +94,7 @@ def fit_calibrated_camera(
         viewed,
         observations,
         taken,
-        calibrations.matrices[:, 1],
+        calibrations,
         draw_imaginary_view,
         VIEWS,
         settings.window,

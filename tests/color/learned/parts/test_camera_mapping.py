@@ -3,7 +3,10 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
+from scipy.optimize import minimize_scalar
 
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.learned.parts.camera_mapping import (
     WHITE,
     TakenImages,
@@ -11,6 +14,8 @@ from everlight.color.learned.parts.camera_mapping import (
     draw_camera,
     draw_imaginary_view,
     draw_view,
+    illuminant_temperature,
+    interpolated_matrix,
     mapped_illuminant,
     neighboring_illuminant,
 )
@@ -19,6 +24,11 @@ from everlight.color.transforms import inverse_transform
 
 def cameras(rng, count=3):
     return np.eye(3) + 0.2 * rng.uniform(-1, 1, (count, 3, 3))
+
+
+def calibrated(low, high):
+    temperatures = jnp.tile(jnp.array([2856.0, 6504.0]), (len(low), 1))
+    return CameraCalibration(jnp.float32(np.stack([low, high], axis=1)), temperatures)
 
 
 def taken_by(rng, count=60):
@@ -84,9 +94,11 @@ def test_other_cameras_are_equally_likely():
 def test_views_show_gray_in_their_illuminant(rng):
     """A grey surface has the illuminant's colour in every view, of real and imaginary cameras."""
     taken, matrices = taken_by(rng), jnp.float32(cameras(rng))
-    for draw in (draw_view, draw_imaginary_view):
+    both = calibrated(cameras(rng), matrices)
+    views = ((draw_view, matrices), (draw_imaginary_view, both))
+    for draw, known in views:
         for number in range(6):
-            view = draw(jax.random.key(number), jnp.array(number), taken, matrices)
+            view = draw(jax.random.key(number), jnp.array(number), taken, known)
             gray = np.asarray(taken.illuminants[number] @ view.transform, float)
             illuminant = np.asarray(view.illuminant, float)
             np.testing.assert_allclose(
@@ -98,7 +110,9 @@ def test_views_show_gray_in_their_illuminant(rng):
 def test_an_imaginary_view_lies_between_both_cameras(rng):
     """The view's colours are those of the mixed matrices, white-balanced separately."""
     taken, matrices = taken_by(rng), cameras(rng)
-    view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, jnp.float32(matrices))
+    view = draw_imaginary_view(
+        jax.random.key(5), jnp.array(4), taken, calibrated(matrices, matrices)
+    )
     share, camera = float(view.share), int(view.camera)
     illuminant = np.asarray(view.illuminant, float)
     illuminants = np.asarray(taken.illuminants[1::3], float)
@@ -117,6 +131,73 @@ def test_an_imaginary_view_lies_between_both_cameras(rng):
     np.testing.assert_allclose(
         (colors * white) @ np.asarray(view.transform, float), expected, rtol=1e-3
     )
+
+
+# Matrices from XYZ to colours of a Canon EOS 600D, under standard illuminant A and D65.
+TUNGSTEN = [[0.7164, -0.1916, -0.0431], [-0.3361, 1.1600, 0.2006], [-0.0244, 0.0923, 0.7271]]
+DAYLIGHT = [[0.6461, -0.0907, -0.0882], [-0.4300, 1.2184, 0.2378], [-0.0819, 0.1944, 0.5931]]
+
+
+def kang_chromaticity(kelvin):
+    """Return x and y of Kang et al. 2002 between 2,222 and 25,000 K."""
+    if kelvin <= 4_000:
+        x = -0.2661239e9 / kelvin**3 - 0.2343589e6 / kelvin**2 + 0.8776956e3 / kelvin + 0.179910
+        return x, -0.9549476 * x**3 - 1.37418593 * x**2 + 2.09137015 * x - 0.16748867
+    x = -3.0258469e9 / kelvin**3 + 2.1070379e6 / kelvin**2 + 0.2226347e3 / kelvin + 0.240390
+    return x, 3.0817580 * x**3 - 5.87338670 * x**2 + 3.75112997 * x - 0.37001483
+
+
+def float64_matrix(kelvin):
+    share = np.clip((1 / kelvin - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
+    return share * np.array(DAYLIGHT) + (1 - share) * np.array(TUNGSTEN)
+
+
+@pytest.mark.parametrize("true_kelvin", [2_500, 3_100, 4_500, 6_000, 9_000])
+def test_temperature_and_matrix_equal_a_float64_iteration(true_kelvin):
+    """An illuminant off the Planckian locus; SciPy finds the nearest temperature."""
+    x, y = kang_chromaticity(true_kelvin)
+    y += 0.004
+    illuminant = float64_matrix(true_kelvin) @ [x / y, 1, (1 - x - y) / y]
+    kelvin = 6504.0
+    for _ in range(40):
+        xyz = np.linalg.solve(float64_matrix(kelvin), illuminant)
+        chromaticity = xyz[:2] / xyz.sum()
+
+        def distance(inverse, at=chromaticity):
+            return np.sum((np.array(kang_chromaticity(1e6 / inverse)) - at) ** 2)
+
+        kelvin = 1e6 / minimize_scalar(distance, bounds=(41, 449), method="bounded").x
+    one = CameraCalibration(jnp.float32([TUNGSTEN, DAYLIGHT]), jnp.array([2856.0, 6504.0]))
+    temperature = illuminant_temperature(one, jnp.float32(illuminant))
+    # Temperatures lie 0.55 mired apart.
+    np.testing.assert_allclose(1e6 / temperature, 1e6 / kelvin, atol=1.2)
+    np.testing.assert_allclose(
+        interpolated_matrix(one, temperature), float64_matrix(kelvin), atol=2e-3
+    )
+    single = CameraCalibration(jnp.float32([DAYLIGHT, DAYLIGHT]), jnp.array([2856.0, 6504.0]))
+    np.testing.assert_array_equal(interpolated_matrix(single, temperature), jnp.float32(DAYLIGHT))
+
+
+def test_an_imaginary_view_has_both_cameras_matrices_at_the_illuminants_temperature(rng):
+    """The colours are those that linear cameras see under the new illuminant, in float64."""
+    low, high = cameras(rng), cameras(rng)
+    taken, known = taken_by(rng), calibrated(low, high)
+    view = draw_imaginary_view(jax.random.key(5), jnp.array(4), taken, known)
+    share, camera = float(view.share), int(view.camera)
+    colors = rng.uniform(0.1, 1, (5, 3))
+    balanced = colors * np.asarray(taken.illuminants[4], float) @ np.asarray(view.transform, float)
+    errors = []
+    for first in np.asarray(taken.illuminants[1::3], float):
+        first = first / first[1]
+        one = CameraCalibration(known.matrices[1], known.temperatures[1])
+        kelvin = float(illuminant_temperature(one, jnp.float32(first)))
+        weight = np.clip((1 / kelvin - 1 / 2856) / (1 / 6504 - 1 / 2856), 0, 1)
+        source, target = (weight * high[i] + (1 - weight) * low[i] for i in (1, camera))
+        second = (colors * first) @ np.linalg.inv(source).T @ target.T
+        mapped = target @ np.linalg.solve(source, first)
+        expected = share * colors * first + (1 - share) * second / mapped[1]
+        errors.append(np.abs(expected - balanced).max())
+    assert min(errors) < 1e-3
 
 
 def test_one_matrix_for_all_cameras_leaves_von_kries_factors(rng):

@@ -7,8 +7,11 @@ too, and mix both cameras' images into one of an imaginary camera.
 Differs from both codes (mahmoudnafifi/C5 at dca9236, `src/aug_ops.py`; DY112/CCMNet at 298275b,
 `data_scripts/gen_imaginary_raw.py`) in:
 
-- A camera has one matrix, of daylight (D65), for all illuminants. It is scaled so that white stays
-  white, in place of matrices from white-balanced colours to XYZ.
+- Matrices from XYZ to camera colours are scaled so that white stays white, in place of matrices
+  from white-balanced colours to XYZ. C5 has a camera's matrix of daylight (D65) for all
+  illuminants.
+- CCMNet interpolates both matrices of a camera at the new illuminant's temperature, as the code
+  does; white is then that illuminant. Where no camera has two matrices, white is D65.
 - Mapped colours are not clipped at 1.
 
 Differs from C5's code in:
@@ -27,15 +30,21 @@ CCMNet's code exchanges the weights of both matrices (see `camera_calibration`);
 camera this makes no difference.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import checked
+from everlight.checks import Stacked, checked
+from everlight.color.camera_calibration import (
+    CameraCalibration,
+    calibrated_matrix,
+    planckian_chromaticity,
+)
 from everlight.color.transforms import inverse_transform
 from everlight.precision import matrix_product
+from everlight.trees import rows_of
 
 WHITE = (0.3127 / 0.3290, 1.0, (1 - 0.3127 - 0.3290) / 0.3290)
 """XYZ of D65."""
@@ -43,6 +52,12 @@ NEIGHBORS = 15
 SPREAD_RED, SPREAD_GREEN = 0.7, 1.2
 """Standard deviations of the noise on an illuminant's shares of red and green, as C5 has them,
 relative to those of the neighbours."""
+KELVIN = (1_667.0, 25_000.0)
+"""Range of the temperatures of illuminants."""
+STEPS = 1_024
+"""Number of temperatures in that range, evenly spaced in inverse temperature."""
+ITERATIONS = 20
+"""Number of times that a temperature's matrix gives the next temperature, as in CCMNet's code."""
 MIN_SHARE = 0.02
 """Smallest share of a channel in a drawn illuminant."""
 
@@ -77,7 +92,9 @@ class MappedView(NamedTuple):
 
 @checked
 def balanced_transform(
-    source: Float[Array, "3 3"], target: Float[Array, "3 3"]
+    source: Float[Array, "3 3"],
+    target: Float[Array, "3 3"],
+    white: Float[Array, "3"] | None = None,
 ) -> Float[Array, "3 3"]:
     """Return the matrix from white-balanced colours of one camera to those of another, as rows.
 
@@ -86,8 +103,9 @@ def balanced_transform(
     Args:
       source: matrix from XYZ to the first camera's colours, as columns.
       target: matrix to the second camera's.
+      white: XYZ of white, by default of D65.
     """
-    white = jnp.array(WHITE)
+    white = jnp.array(WHITE) if white is None else white
     first, second = (matrix_product(matrix, white) for matrix in (source, target))
     between = matrix_product(inverse_transform(source).T * first[:, None], target.T)
     return between / second
@@ -188,32 +206,73 @@ def draw_view(
 
 
 @checked
+def illuminant_temperature(
+    calibration: CameraCalibration, illuminant: Float[Array, "3"]
+) -> Float[Array, ""]:
+    """Return the correlated colour temperature in kelvin of an illuminant in a camera's colours.
+
+    The matrix depends on the temperature, and the temperature on the matrix: both are found in
+    turn (DNG specification 1.4, chapter 6). The temperature is that of the nearest Planckian
+    chromaticity, beginning with the matrix of the higher temperature.
+
+    Args:
+      calibration: the camera's matrices.
+      illuminant: illuminant of any scale.
+    """
+    low, high = KELVIN
+    temperatures = 1 / jnp.linspace(1 / high, 1 / low, STEPS)
+    locus = jax.vmap(planckian_chromaticity)(temperatures)
+
+    def nearest(_: Int[Array, ""], kelvin: Float[Array, ""]) -> Float[Array, ""]:
+        matrix = calibrated_matrix(calibration, kelvin)
+        xyz = matrix_product(inverse_transform(matrix), illuminant)
+        away = jnp.sum((locus - xyz[:2] / jnp.sum(xyz)) ** 2, axis=1)
+        return temperatures[jnp.argmin(away)]
+
+    return jax.lax.fori_loop(0, ITERATIONS, nearest, calibration.temperatures[1])
+
+
+def interpolated_matrix(
+    calibration: CameraCalibration, temperature: Float[Array, ""]
+) -> Float[Array, "3 3"]:
+    """Return the matrix at a temperature, the stated one without rounding where it is single."""
+    first, second = calibration.matrices
+    return jnp.where(first == second, second, calibrated_matrix(calibration, temperature))
+
+
+@checked
 def draw_imaginary_view(
     key: PRNGKeyArray,
     row: Int[Array, ""],
     taken: TakenImages,
-    matrices: Float[Array, "cameras 3 3"],
+    calibrations: Annotated[CameraCalibration, Stacked],
 ) -> MappedView:
     """Draw how an image looks to a camera between its own and another (CCMNet).
 
-    The illuminant is that of another image by the same camera.
+    The illuminant is that of another image by the same camera. Its temperature selects the matrices
+    of both cameras.
 
     Args:
       key: key of the cameras and the illuminant.
       row: number of the image.
       taken: all images.
-      matrices: matrix from XYZ to each camera's colours.
+      calibrations: calibration of each camera, with a leading axis.
     """
     which, illuminant, mixed = jax.random.split(key, 3)
     source_camera = taken.cameras[row]
     camera = draw_camera(which, taken.cameras, source_camera)
-    source, target = matrix_of(matrices, source_camera), matrix_of(matrices, camera)
     same = jnp.where(taken.cameras == source_camera, 0.0, -jnp.inf)
     first = drawable(taken.illuminants[jax.random.categorical(illuminant, same)])
+    ends = rows_of(calibrations, source_camera), rows_of(calibrations, camera)
+    kelvin = illuminant_temperature(ends[0], first)
+    source, target = (interpolated_matrix(end, kelvin) for end in ends)
     second = mapped_illuminant(first, source, target)
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    seen = matrix_product(inverse_transform(source), first)
+    white = jnp.where(by_temperature, seen, jnp.array(WHITE))
     first, second = first / first[1], second / second[1]
     share = jax.random.uniform(mixed)
-    balanced = balanced_transform(source, target)
+    balanced = balanced_transform(source, target, white)
     both = share * jnp.eye(3) * first + (1 - share) * balanced * second
     illuminant = share * first + (1 - share) * second
     return MappedView(both / taken.illuminants[row][:, None], illuminant, camera, share)

@@ -93,7 +93,7 @@ def training_pool(
     key: PRNGKeyArray,
     observations: ObservedImage,
     taken: TakenImages,
-    matrices: Float[Array, "cameras 3 3"],
+    calibrations: PyTree,
     draw: Callable[..., MappedView],
     views: int,
     window: ChromaWindow,
@@ -104,7 +104,7 @@ def training_pool(
       key: key of the views.
       observations: images and masks, `[n, h, w, 3]` and `[n, h, w]`.
       taken: illuminants and cameras of the images.
-      matrices: matrix from XYZ to each camera's colours.
+      calibrations: each camera's matrix for `draw_view`, or calibration for `draw_imaginary_view`.
       draw: `draw_view` or `draw_imaginary_view`.
       views: number of views of each image.
       window: range and number of bins of the histograms.
@@ -115,7 +115,7 @@ def training_pool(
     keys = jax.random.split(key, len(rows))
 
     def draw_mapped(one: tuple[Array, Array]) -> MappedView:
-        return draw(*one, taken, matrices)
+        return draw(*one, taken, calibrations)
 
     seen = jax.lax.map(draw_mapped, (keys, rows), batch_size=64)
     itself = MappedView(
