@@ -121,7 +121,8 @@ def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "S
     """Warn of images whose scale differs from that of the network's training images.
 
     Both their largest value and the median of those that are not 0 differ by a factor above
-    `RATIO_OF_FEW`, or negative values occur in images `[n, h, w, c]` where training had none.
+    `RATIO_OF_FEW`, or negative values occur in images `[n, h, w, c]` where training had none. The
+    warning is of the line that calls `predict`, three calls above.
     """
     scale = scale_of(images)
     signs = trained.least >= 0 and scale.negative > MAX_NEGATIVE and images.ndim > 2
@@ -129,7 +130,7 @@ def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "S
         warnings.warn(
             f"{name} hold {_range(images)}, and the largest magnitude in training was "
             f"{trained.largest:g}; give them on the scale of the training images",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
