@@ -17,7 +17,7 @@ from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.parts import module_of, network
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.programs import MethodPrograms
-from everlight_experiments.continual.training.queue import jobs_of, train_jobs
+from everlight_experiments.continual.training.queue import check_jobs, jobs_of, train_jobs
 from tests.experiments import command_runs
 
 
@@ -100,7 +100,9 @@ def test_methods_of_other_processes_come_last():
     benchmark = SimpleNamespace(setting=setting, row=lambda method: method)
     rows = [METHODS[name] for name in ("naive", "EWC", "ER", "joint")]
     column = "task-incremental"
-    outcomes = train_jobs({column: Shared()}, jobs_of({column: benchmark}, rows, 2))
+    runners, jobs = {column: Shared()}, jobs_of({column: benchmark}, rows, 2)
+    check_jobs(runners, jobs)
+    outcomes = train_jobs(runners, jobs)
     assert order == ["naive", "EWC", "joint", "ER"]
     assert checked == ["naive", "EWC", "ER", "joint"]
     assert list(outcomes[column]) == ["naive", "EWC", "ER", "joint"]
