@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
+from everlight.base import Outputs
 from everlight.continual.strategies.expandable_representation import expandable_representation
 from everlight.continual.strategies.parts.expansion import drawn_head, joined_head
 from tests.continual import small_net as net
@@ -179,3 +180,22 @@ def test_a_cosine_head_is_refused():
     params = {**learner.params, "head": {**learner.params["head"], "scale": jnp.ones(())}}
     with pytest.raises(ValueError, match="DER needs a linear layer named head"):
         PLAIN.init(KEY, learner._replace(params=params))
+
+
+def test_a_network_that_is_a_head_alone_has_empty_extractors():
+    """Its logits are those of the head: the rows of finished extractors are 0."""
+
+    def init(key):
+        return {"head": SETUP.init(key)[0]["head"]}, {}
+
+    def apply(params, batch_stats, inputs, train, key):
+        logits = inputs @ params["head"]["kernel"] + params["head"]["bias"]
+        return Outputs(logits, inputs), batch_stats
+
+    setup = SETUP._replace(init=init, apply=apply)
+    strategy = expandable_representation(setup, 3, 2)
+    memory, learner = net.untrained(setup, strategy)
+    inputs = jnp.linspace(-1, 1, 2 * HIDDEN).reshape(2, HIDDEN)
+    expected, _ = apply(learner.params, {}, inputs, False, None)
+    logits = strategy.predict(memory, learner, inputs)
+    np.testing.assert_allclose(logits, SETUP.objective.scores(expected), rtol=1e-5)

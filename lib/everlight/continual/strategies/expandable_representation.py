@@ -191,7 +191,9 @@ def expandable_representation(
     ) -> tuple[PyTree, StepInfo]:
         # The number of the task is common to vmapped runs, so that no run passes more often.
         earlier = memory.extractors, memory.batch_stats
-        features = finished_features(setup, earlier, learner.params, batch.inputs, task.id)
+        features = finished_features(
+            setup, earlier, learner.params, batch.inputs, task.id, finished
+        )
         label = batch.labels[:, 0]
         target = jnp.where(task.classes[label], 1 + label, 0)
         active = jnp.concatenate([jnp.ones(1, bool), task.classes])

@@ -61,6 +61,7 @@ def finished_features(
     params: PyTree,
     inputs: Float[Array, "b *shape"],
     count: Int[Array, ""],
+    places: int,
 ) -> Float[Array, "s b f"]:
     """Return the features of all finished extractors in evaluation mode; 0 of the empty ones.
 
@@ -70,6 +71,8 @@ def finished_features(
       params: parameters of the current network, whose head has no effect.
       inputs: inputs of the network.
       count: number of finished extractors.
+      places: number of extractors that have a place, static. A network that is a head alone has no
+        parameters from which it could be read.
     """
 
     def features_at(place: Int[Array, ""] | int) -> Float[Array, "b f"]:
@@ -78,7 +81,7 @@ def finished_features(
         return outputs.features
 
     one = jax.eval_shape(lambda: features_at(0))
-    empty = jnp.zeros((len(jax.tree.leaves(finished)[0]), *one.shape), one.dtype)
+    empty = jnp.zeros((places, *one.shape), one.dtype)
     return jax.lax.fori_loop(
         0, count, lambda place, rows: rows.at[place].set(features_at(place)), empty
     )
@@ -112,8 +115,9 @@ def expanded_setup(setup: Setup, memory: Expansion) -> Setup:
     ) -> tuple[Outputs, PyTree]:
         outputs, batch_stats = setup.apply(params, batch_stats, inputs, train, key)
         finished = memory.extractors, memory.batch_stats
-        features = finished_features(setup, finished, params, inputs, memory.count)
-        return expanded_outputs(outputs, features, memory.heads.params["kernel"]), batch_stats
+        kernel = memory.heads.params["kernel"]
+        features = finished_features(setup, finished, params, inputs, memory.count, len(kernel))
+        return expanded_outputs(outputs, features, kernel), batch_stats
 
     return setup._replace(apply=apply)
 
