@@ -34,8 +34,8 @@ Equal to the official codes (google-research/l2p, `models/prompt.py`; GT-RIPL/CO
 `models/zoo.py`) at the prompts of an image, the features and the loss; differs in:
 
 - Every image has its own prompts, as in the papers of L2P and DualPrompt. In their official code
-  all images of a batch share those that most of them would have, in evaluation too
-  (`batchwise_prompt`).
+  all images of a batch share those that most of them would have, L2P's in evaluation too and
+  DualPrompt's only there (`batchwise_prompt`).
 - In CODA-Prompt's official code the penalty is a mean over the components of the tasks so far,
   which is the same as in everlight where the others are 0. It is added once per GPU.
 - The networks of GT-RIPL/CODA-Prompt have the exact GELU, those of everlight its tanh

@@ -76,6 +76,8 @@ def test_blocks_attend_to_the_general_prompt_and_the_expert_of_the_nearest_key(p
 
 
 def test_two_tasks_are_those_of_float64_and_later_keys_are_no_candidates(params):
+    # The first expert is the nearest of an image of the second task, which trains its own one.
+    params[KEY][0] = 20 * unit(QUERIES[2])
     strategy = dual_prompt(SETUP, TASKS)
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))._replace(params=vit.as_params(params))
     memory = strategy.init(jax.random.key(0), learner)
@@ -87,6 +89,8 @@ def test_two_tasks_are_those_of_float64_and_later_keys_are_no_candidates(params)
         if number:
             params[EXPERT][number] = params[EXPERT][number - 1]
         vit.assert_close(learner.params, params)
+        nearest = [np.argmax(cosines(params, index)[: number + 1]) for index in batches[0]]
+        assert 0 in nearest
         for index in batches:
             memory, learner, value = vit.step_on(index, SETUP, strategy, memory, learner, task)
             np.testing.assert_allclose(value, loss(params, index, classes, number), rtol=1e-4)
