@@ -41,10 +41,7 @@ from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
-from everlight_experiments.continual.training.queue import (
-    Job,
-    jobs_of,
-)
+from everlight_experiments.continual.training.queue import Job, jobs_of
 from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.images.methods.arguments import with_method_arguments

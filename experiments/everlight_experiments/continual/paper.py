@@ -27,10 +27,7 @@ from everlight_experiments.continual.report.sections import (
     report_summary_rows,
 )
 from everlight_experiments.continual.training.outcome import Outcomes
-from everlight_experiments.continual.training.queue import (
-    Job,
-    save_outcomes,
-)
+from everlight_experiments.continual.training.queue import Job, save_outcomes
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.report.writer import (
     Column,

@@ -28,7 +28,13 @@ from everlight_experiments.images.own_stream import sequences_of_stream
 from everlight_experiments.run_folder.config_options import changed_options
 
 OF_EARLIER_IMAGES = (
-    *("per-class", "label-noise", "shots", "cycles", "imbalance", "blurry", "recurring"),
+    "per-class",
+    "label-noise",
+    "shots",
+    "cycles",
+    "imbalance",
+    "blurry",
+    "recurring",
 )
 """Options that change the training images of a run, and not those that come after it."""
 

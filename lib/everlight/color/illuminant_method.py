@@ -152,13 +152,23 @@ class IlluminantMethod:
         masks: Float[ArrayLike, "n h w"],
         side: SideInformation,
     ) -> PyTree:
-        """Return the features of all images."""
+        """Return the features of all images, as `fit` and `predict` read them."""
+        return self.with_capture(self.image_features(images, masks, side), side.captures)
+
+    def image_features(
+        self,
+        images: Float[ArrayLike, "n h w 3"],
+        masks: Float[ArrayLike, "n h w"],
+        side: SideInformation,
+    ) -> PyTree:
+        """Return the features of all images, without the vectors of their captures."""
         if self.set_features is not None:
             return self.set_features(images, masks, side)
-        features = map_images(self.features, jnp.asarray(images), jnp.asarray(masks))
-        if self.reads_capture:
-            return CapturedFeatures(features, jnp.asarray(side.captures))
-        return features
+        return map_images(self.features, jnp.asarray(images), jnp.asarray(masks))
+
+    def with_capture(self, features: PyTree, capture: Float[ArrayLike, "*n f"] | None) -> PyTree:
+        """Return the features as `fit` and `predict` read them, with the capture if they do."""
+        return CapturedFeatures(features, jnp.asarray(capture)) if self.reads_capture else features
 
 
 @partial(jax.jit, static_argnums=0)

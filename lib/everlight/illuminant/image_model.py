@@ -15,11 +15,7 @@ from everlight.color.alignment import MaskedImage
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chromaticity import chromaticity_to_illuminant, illuminant_to_chromaticity
 from everlight.color.feature_distribution import feature_distance
-from everlight.color.illuminant_method import (
-    ADDITIONAL_IMAGES,
-    CapturedFeatures,
-    IlluminantMethod,
-)
+from everlight.color.illuminant_method import ADDITIONAL_IMAGES, IlluminantMethod
 from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
@@ -176,8 +172,7 @@ class ImageModel:
                 "and masked pixels and not black; give an image with such pixels"
             )
         features = described_features(self.method.features, *seen)
-        if capture is not None:
-            features = CapturedFeatures(features, jnp.asarray(capture))
+        features = self.method.with_capture(features, capture)
         return DescribedImage(features, described_features(pixel_moments, *seen))
 
     def thumbnail(

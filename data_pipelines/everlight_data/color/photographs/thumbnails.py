@@ -10,12 +10,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from everlight.color.learned.capture_aware import (
-    DAY,
-    EVENTS,
-    capture_features,
-    lux_feature,
-)
+from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features, lux_feature
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.photographs.linear_pictures import (
     MAX_VALUE,

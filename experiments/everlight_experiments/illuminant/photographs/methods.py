@@ -63,13 +63,13 @@ def cross_validate_methods(
         for name, method in methods_for(side).items()
         if name not in missing and _is_wanted(method, names)
     }
-    described: dict[tuple[Callable, bool], PyTree] = {}
+    described: dict[Callable, PyTree] = {}
 
     def by_fold(method: IlluminantMethod) -> dict[str, Float[np.ndarray, "folds k 3"]]:
-        key = method.features or method.set_features, method.reads_capture
-        if key not in described:
-            described[key] = method.describe(data.images, data.masks, side)
-        images = labelled(described[key], data)
+        function = method.features or method.set_features
+        if function not in described:
+            described[function] = method.image_features(data.images, data.masks, side)
+        images = labelled(method.with_capture(described[function], side.captures), data)
         return {"estimates": estimate_folds(method, images, data.folds, side)}
 
     estimates = {}

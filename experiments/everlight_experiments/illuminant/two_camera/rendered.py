@@ -40,11 +40,7 @@ from everlight_data.color.spectra.library import (
     measured_library,
 )
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.config import (
-    EQUAL_SIZE,
-    RESTARTS,
-    PairConfig,
-)
+from everlight_experiments.illuminant.config import EQUAL_SIZE, RESTARTS, PairConfig
 from everlight_experiments.illuminant.core.camera_means import camera_mean_name
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,

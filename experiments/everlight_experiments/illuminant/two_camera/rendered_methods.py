@@ -1,7 +1,8 @@
 """All methods but networks on rendered scenes of a camera pair."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -48,12 +49,14 @@ def compare_methods(
     The training scenes of `pair` train them; `test` is it, perhaps under other conditions. FFCC and
     C5, if they are among `image_methods`, train on a tenth of the scenes, as gamuts do.
     """
-    images = test.main.images(test.scenes.test)
-    estimates = {name: estimate_rendered(method, images) for name, method in ESTIMATORS.items()}
+    photographs = photographs_of(pair, test, "main")
+    estimates = {
+        name: map_images(method, *photographs.tested) for name, method in ESTIMATORS.items()
+    }
     for name in ("Gamut Pixel", "Gamut Edge", *image_methods):
-        estimates[name] = estimate_photographs(name, pair, test, "main")
+        estimates[name] = estimate_photographs(name, photographs)
     if AVERAGED in image_methods:
-        second = estimate_photographs(AVERAGED, pair, test, "second")
+        second = estimate_photographs(AVERAGED, photographs_of(pair, test, "second"))
         both = {"main": estimates[AVERAGED], "second": second}
         estimates[camera_mean_name(AVERAGED)] = mean_of_cameras(pair, both)
     for source, regressed in regress(pair, test).items():
@@ -62,21 +65,36 @@ def compare_methods(
     return {name: np.asarray(value) for name, value in estimates.items()}
 
 
-def estimate_photographs(
-    name: str, pair: RenderedPair, test: RenderedPair, view: View
-) -> Float[Array, "n 3"]:
-    """Return a trained method's estimates of one camera's test photographs."""
+class Photographs(NamedTuple):
+    """One camera's photographs: a tenth of the training scenes, and the test scenes."""
+
+    trained: ObservedImage
+    illuminants: Float[Array, "m 3"]
+    """Illuminants of the training photographs."""
+    tested: ObservedImage
+
+
+def photographs_of(pair: RenderedPair, test: RenderedPair, view: View) -> Photographs:
+    """Render one camera's training photographs of `pair` and its test photographs of `test`."""
     # The corners of the gamut's hull are found among 26,000 colours of a tenth of the scenes.
     sample = slice(pair.scenes.train.start, pair.scenes.train.stop, 10)
     trained, tested = getattr(pair, view), getattr(test, view)
-    method, side = ILLUMINANT_METHODS[name], SideInformation()
-    examples, photographs = (
-        method.describe(*_observed(images), side)
-        for images in (trained.images(sample), tested.images(test.scenes.test))
+    return Photographs(
+        _observed(trained.images(sample)),
+        trained.illuminants[sample],
+        _observed(tested.images(test.scenes.test)),
     )
-    illuminants = trained.illuminants[sample]
+
+
+def estimate_photographs(name: str, photographs: Photographs) -> Float[Array, "n 3"]:
+    """Return a trained method's estimates of one camera's test photographs."""
+    method, side = ILLUMINANT_METHODS[name], SideInformation()
+    examples, tested = (
+        method.describe(*images, side) for images in (photographs.trained, photographs.tested)
+    )
+    illuminants = photographs.illuminants
     train = LabelledImages(examples, illuminants, jnp.zeros(len(illuminants), int))
-    return estimate_fold(method, train, photographs, side)
+    return estimate_fold(method, train, tested, side)
 
 
 def mean_of_cameras(
@@ -86,13 +104,6 @@ def mean_of_cameras(
     train = {view: getattr(pair, view).illuminants[pair.scenes.train] for view in VIEWS}
     runs = {view: np.asarray(values)[None] for view, values in estimates.items()}
     return average_views(runs, jax.tree.map(np.asarray, train))[0]
-
-
-def estimate_rendered(
-    estimator: Callable[..., Array], images: Float[Array, "n h w 3"]
-) -> Float[Array, "n 3"]:
-    """Return the estimates of whole images by a function of an image and its mask."""
-    return map_images(estimator, *_observed(images))
 
 
 def _observed(images: Float[Array, "n h w 3"]) -> ObservedImage:

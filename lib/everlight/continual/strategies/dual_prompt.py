@@ -10,9 +10,9 @@ the loss of the setup contains (`models.with_prompts`). Memory holds the number 
 
 The registry has the values of the official configuration of split CIFAR-100
 (`configs/cifar100_dualprompt.py`): prompts of five tokens, G in blocks 0 and 1, E in blocks 2 to 4,
-and λ = 1. A prompt of L tokens is L keys
-and L values, as in that code. Its configuration of ImageNet-R has 20 tokens in E, 50 epochs and a
-rate of 0.005. The learning rates are multiplied by the batch size over 256.
+and λ = 1. A prompt of L tokens is L keys and L values, as in that code. Its configuration of
+ImageNet-R has 20 tokens in E, 50 epochs and a rate of 0.005. The learning rates are multiplied by
+the batch size over 256.
 
 Equal to the official code (google-research/l2p, `models/prompt.py`, `models/prefix_attention.py`,
 `train_continual.py`) at the prompts of an image, the attention, the loss, and the start of an
