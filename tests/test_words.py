@@ -13,20 +13,20 @@ import tyro
 
 from everlight_experiments.cli import COMMANDS, options_type
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
+from tests.syntax_trees import (
+    FOLDERS,
+    MIGRATION,
+    ROOT,
+    TREES,
+    argument_names,
+    assigned_names,
+    fail_with_lines,
+)
 
-ROOT = Path(__file__).parents[1]
-FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
-TREES = {
-    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for folder in (*FOLDERS, "tests")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
-"""Files by their paths; rules of docstrings and names hold for tests too."""
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs" / "pages").rglob("*.md")),
 ]
-MIGRATION = ROOT / "docs" / "pages" / "migration.md"
 OPTIONS = [
     *((name,) for name in COMMANDS if name not in ("run", "tune")),
     ("tune", "digits"),
@@ -136,11 +136,11 @@ CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOT
 
 @pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
 def test_names_are_nouns_of_the_field(folder):
-    _refuse(
+    fail_with_lines(
         f"{path}:{line}: {name}; use a noun such as path, in American spelling"
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
-        for line, name in _names(tree)
+        for line, name in assigned_names(tree)
         if not RETIRED.isdisjoint(_words(name))
         or name.strip("_").lower() in BANNED
         or OTHER_SPELLING.match(name)
@@ -149,7 +149,7 @@ def test_names_are_nouns_of_the_field(folder):
 
 @pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
 def test_functions_and_parameters_are_no_adverbs(folder):
-    _refuse(
+    fail_with_lines(
         f"{path}:{line}: {name}; name the value or the action"
         for path, tree in TREES.items()
         if path.startswith(f"{folder}/")
@@ -159,7 +159,7 @@ def test_functions_and_parameters_are_no_adverbs(folder):
 
 
 def test_functions_of_the_library_begin_with_no_preposition():
-    _refuse(
+    fail_with_lines(
         f"{path}:{node.lineno}: {node.name}; begin with a verb or name what it returns"
         for path, tree in TREES.items()
         if path.startswith("lib/")
@@ -184,7 +184,7 @@ def _called(tree):
 
 
 def test_docstrings_begin_with_a_verb_or_a_subject():
-    _refuse(
+    fail_with_lines(
         f"{path}:{node.lineno}: {text.strip()!r}; write a sentence with a verb or a subject"
         for path, tree in TREES.items()
         for node in ast.walk(tree)
@@ -194,7 +194,7 @@ def test_docstrings_begin_with_a_verb_or_a_subject():
 
 
 def test_docstrings_of_helpers_begin_with_a_verb():
-    _refuse(
+    fail_with_lines(
         f"{path}:{line}: {text!r}; write Return, Yield, Write, Check or another verb first"
         for path, line, name, text in _function_docstrings("tests", "benchmarks")
         if not name.startswith("test_") and not VERBS.match(text)
@@ -202,7 +202,7 @@ def test_docstrings_of_helpers_begin_with_a_verb():
 
 
 def test_docstrings_of_tests_have_a_subject():
-    _refuse(
+    fail_with_lines(
         f"{path}:{line}: {text!r}; write a sentence with a subject, or no docstring"
         for path, line, name, text in _function_docstrings("tests")
         if name.startswith("test_") and HALF_SENTENCE.match(text)
@@ -218,7 +218,7 @@ def _function_docstrings(*folders):
 
 
 def test_comments_begin_with_a_verb_or_a_subject():
-    _refuse(
+    fail_with_lines(
         f"{path}:{number}: {text!r}; write a sentence with a verb or a subject"
         for path, number, text in _comments("tests", "lib", "data_pipelines", "experiments")
         if FRAGMENT.match(text)
@@ -226,7 +226,7 @@ def test_comments_begin_with_a_verb_or_a_subject():
 
 
 def test_comments_of_tests_have_no_private_words():
-    _refuse(
+    fail_with_lines(
         f"{path}:{number}: {problem}"
         for path, number, text in _comments("tests", "benchmarks")
         for _, problem in _problems(text)
@@ -244,7 +244,7 @@ def _comments(*folders):
 
 def test_docstrings_describe_every_argument_by_its_name():
     documented = re.compile(r"^  (\S.*?):", re.MULTILINE)
-    _refuse(
+    fail_with_lines(
         f"{path}:{node.lineno}: {node.name} describes {', '.join(named)}; its arguments are "
         f"{', '.join(arguments)}"
         for path, tree in TREES.items()
@@ -252,20 +252,13 @@ def test_docstrings_describe_every_argument_by_its_name():
         if isinstance(node, ast.FunctionDef)
         if "\nArgs:\n" in (text := ast.get_docstring(node) or "")
         if (named := ", ".join(documented.findall(_section(text, "Args"))).split(", "))
-        if set(named) != set(arguments := _arguments(node))
+        if set(named) != set(arguments := argument_names(node))
     )
 
 
 def _section(docstring, name):
     """Return the indented lines below a heading."""
     return re.match(r"(?:  .*\n|\n(?=  )|  .*$)*", docstring.split(f"\n{name}:\n")[1])[0]
-
-
-def _arguments(function):
-    rest = (function.args.vararg, function.args.kwarg)
-    positional = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    names = [argument.arg for argument in (*positional, *filter(None, rest))]
-    return [name for name in names if name not in ("self", "cls")]
 
 
 @pytest.mark.parametrize("arguments", OPTIONS, ids=" ".join)
@@ -282,14 +275,14 @@ def test_help_texts_are_sentences_of_four_words_without_private_ones(arguments):
     if arguments == ("paper core50",):  # Options of a configuration and of its parts are read.
         assert {"--orders", "--pretraining.epochs", "--nic.learning-rate"} <= set(texts)
     short = [name for name, text in texts.items() if len(text.split()) < MIN_WORDS]
-    _refuse(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
+    fail_with_lines(f"{name}: {texts[name]!r}; write {MIN_WORDS} words or more" for name in short)
     lines = [COMMANDS[command].summary, (inspect.getdoc(options) or "").partition("\n")[0]]
     wrong = [
         text for text in (*texts.values(), *lines) if not re.fullmatch(r"[A-Z].*\.", text, re.S)
     ]
-    _refuse(f"{text!r}; begin with a capital and end with a full stop" for text in wrong)
+    fail_with_lines(f"{text!r}; begin with a capital and end with a full stop" for text in wrong)
     texts["summary"] = inspect.getdoc(options) or ""
-    _refuse(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
+    fail_with_lines(f"{name}: {problem}" for name in texts for _, problem in _problems(texts[name]))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -297,53 +290,7 @@ def test_pages_have_no_private_words(page):
     text = page.read_text(encoding="utf-8")
     if page == MIGRATION:
         text = FORMER_NAMES.sub(lambda names: re.sub(r"[^\n]", " ", names[0]), text)
-    _refuse(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
-
-
-def test_new_names_of_the_migration_page_exist():
-    text = MIGRATION.read_text(encoding="utf-8")
-    rows = [
-        row
-        for table in re.findall(r"\| old \| new \|\n\|---\|---\|\n((?:\|.*\n)*)", text)
-        for row in table.splitlines()
-    ]
-    assert len(rows) > 100
-    defined = _endings_of_dotted_names()
-    _refuse(
-        f"{MIGRATION.name}: {row}: {item} is no module, name or argument"
-        for row in rows
-        for item in row.split("|")[2].strip().split(", ")
-        if re.sub(r"\((\w+)=\)$", r".\1", item) not in defined
-    )
-
-
-def _endings_of_dotted_names():
-    """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
-    names = []
-    for path in (path for path in TREES if not path.startswith("tests/")):
-        tree = TREES[path]
-        parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
-        module = ".".join(parts)
-        names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]
-    dots = [(name, at.end()) for name in names for at in re.finditer(r"^|\.", name)]
-    return {name[start:] for name, start in dots}
-
-
-def _dotted_names(prefix, nodes):
-    """Yield the names that statements define, import and take as arguments."""
-    for node in nodes:
-        match node:
-            case ast.FunctionDef(name=name):
-                yield f"{prefix}.{name}"
-                owner = prefix if name in ("__init__", "__call__") else f"{prefix}.{name}"
-                yield from (f"{owner}.{argument}" for argument in _arguments(node))
-            case ast.ClassDef(name=name):
-                yield f"{prefix}.{name}"
-                yield from _dotted_names(f"{prefix}.{name}", node.body)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                yield from (f"{prefix}.{alias.asname or alias.name}" for alias in aliases)
-            case ast.Assign() | ast.AnnAssign():
-                yield from (f"{prefix}.{name}" for _, name in _names(node))
+    fail_with_lines(f"{page.name}:{line}: {problem}" for line, problem in _problems(text))
 
 
 @pytest.mark.parametrize("folder", [*FOLDERS, "tests"])
@@ -355,7 +302,7 @@ def test_texts_and_docstrings_have_no_private_words(folder):
         nodes = list(ast.walk(TREES[path]))
         formats = [node.format_spec for node in nodes if isinstance(node, ast.FormattedValue)]
         left_out = {id(part) for spec in formats if spec for part in ast.walk(spec)}
-        _refuse(
+        fail_with_lines(
             f"{path}:{node.lineno}: {problem}"
             for node in nodes
             if " " in (text := _text(node)) and id(node) not in left_out
@@ -378,27 +325,7 @@ def _problems(text):
         yield text.count("\n", 0, match.start()) + 1, f"{match[0]!r}: write '0{match[0]}'"
 
 
-def _names(tree):
-    """Yield line and name of every variable, argument, field, function and class of a file."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
-                yield node.lineno, name
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name) | ast.arg(arg=name):
-                yield node.lineno, name
-            case ast.alias(asname=str(name)) | ast.ExceptHandler(name=str(name)):
-                yield node.lineno, name
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)):
-                yield node.lineno, name
-
-
 def _text(node):
     """Return the text of a constant; an empty one for other nodes."""
     is_text = isinstance(node, ast.Constant) and isinstance(node.value, str)
     return node.value if is_text else ""
-
-
-def _refuse(problems):
-    """Fail with one line per problem."""
-    if lines := list(problems):
-        pytest.fail("\n".join([f"{len(lines)} to correct", *lines]), pytrace=False)
