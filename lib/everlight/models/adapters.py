@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
 from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.errors import ArgumentError
 from everlight.models.frozen_layers import with_trained_part
 from everlight.models.heads import uniform_weights
 from everlight.models.vit import VisionTransformer
@@ -48,8 +49,11 @@ def with_adapters(
       dropout: share of hidden values that are dropped in training, below 1.
 
     Raises:
-      ValueError: the setup has frozen parameters; set `trainable` of the result instead.
+      ValueError: the setup has frozen parameters; set `trainable` of the result instead. Or
+        `dropout` is 1.
     """
+    if dropout == 1:
+        raise ArgumentError("dropout is 1.0, which drops every hidden value; give a share below 1")
 
     def init(key: PRNGKeyArray) -> PyTree:
         keys = jax.random.split(key, net.depth)

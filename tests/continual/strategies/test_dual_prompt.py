@@ -9,11 +9,11 @@ import numpy as np
 import optax
 import pytest
 
-from everlight.continual import dual_prompt
+from everlight.continual import StoredImages, dual_prompt, flax_setup, softmax_objective
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.strategies.dual_prompt import with_dual_prompts
-from everlight.models import dual_prompts, prompt_pool
+from everlight.models import dual_prompts, prompt_pool, vit_layers, with_prompts
 from tests.continual.small_net import finite_differences, unit
 from tests.continual.strategies.references import prompted_vit as vit
 from tests.continual.strategies.references.prompted_vit import (
@@ -24,7 +24,7 @@ from tests.continual.strategies.references.prompted_vit import (
     RATE,
     WIDTH,
 )
-from tests.models.released_vit import features_in_numpy
+from tests.models.released_vit import features_in_numpy, released_arrays
 from tests.refusals import refused
 
 EXPERTS, LENGTH, PULL, TASKS = 3, 2, 0.7, 2
@@ -73,6 +73,26 @@ def test_blocks_attend_to_the_general_prompt_and_the_expert_of_the_nearest_key(p
     np.testing.assert_allclose(result.features, features, rtol=1e-4, atol=1e-5)
     penalty = [-PULL * np.max(cosines(params, index)) for index in range(12)]
     np.testing.assert_allclose(result.penalty, penalty, rtol=1e-4)
+
+
+def test_prompts_of_several_blocks_are_their_keys_and_values(rng):
+    net = vit.NET.clone(depth=4)
+    arrays = released_arrays(net, vit.SIDE // net.patch, rng)
+    images = StoredImages.of(jnp.float32(IMAGES[:3]), jnp.zeros(3), jnp.ones(3))
+    plain = flax_setup(net, images, softmax_objective(), optax.sgd(RATE))
+    layers, prompting = vit_layers(net, arrays, vit.SIDE), dual_prompts(WIDTH, 2, 5, 2, 2)
+    setup = with_prompts(plain, net, layers, prompting)
+    drawn = vit.in_float64(setup.init(jax.random.key(1))[0])
+    params = {path: leaf + rng.normal(size=leaf.shape) for path, leaf in drawn.items()}
+    inputs = setup.gather(jnp.arange(3), None)
+    result, _ = setup.apply(vit.as_params(params), {}, inputs, False, None)
+    for index in range(3):
+        query = features_in_numpy(arrays, IMAGES[index])
+        expert = int(np.argmax(unit(params[KEY]) @ unit(query)))
+        prefixes = [params["prompts", "general", f"block{number}"] for number in (0, 1)]
+        prefixes += [params["prompts", "expert", f"block{number}"][expert] for number in (2, 3)]
+        features = features_in_numpy(arrays, IMAGES[index], prefixes=prefixes)
+        np.testing.assert_allclose(result.features[index], features, rtol=1e-3, atol=1e-4)
 
 
 def test_two_tasks_are_those_of_float64_and_later_keys_are_no_candidates(params):

@@ -4,20 +4,36 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 from flax.traverse_util import flatten_dict
 
+import everlight.models.adapters
 from everlight.continual import ease
 from everlight.continual.engine.tasks import init_learner
 from everlight.models import with_adapters
 from everlight.models.adapters import adapter_output
 from tests.continual.small_net import finite_differences, task_of, unit
 from tests.continual.strategies.references import prompted_vit as vit
-from tests.continual.strategies.references.prompted_vit import ARRAYS, CLASSES, IMAGES, LABELS, RATE
+from tests.continual.strategies.references.prompted_vit import (
+    ARRAYS,
+    CLASSES,
+    IMAGES,
+    LABELS,
+    RATE,
+    WIDTH,
+)
 from tests.models.released_vit import features_in_numpy
 from tests.refusals import refused
 
 HIDDEN, SCALE, WEIGHT, TASKS = 3, 0.5, 0.3, 3
-SETUP = with_adapters(vit.plain_setup(), vit.NET, vit.LAYERS, HIDDEN, SCALE, 0.0)
+
+
+def setup_with(head):
+    net, plain = vit.NET.clone(head=head), vit.plain_setup(head=head)
+    return with_adapters(plain, net, vit.LAYERS, HIDDEN, SCALE, 0.0)
+
+
+SETUP = setup_with("linear")
 INPUTS = SETUP.gather(jnp.arange(12), None)
 
 
@@ -37,18 +53,22 @@ def features_with(params, index):
 
 
 def moved(params, rng):
-    return {path: leaf + 0.5 * rng.normal(size=leaf.shape) for path, leaf in params.items()}
+    return {
+        path: np.asarray(leaf + 0.5 * rng.normal(size=leaf.shape)) for path, leaf in params.items()
+    }
 
 
-def test_adapters_are_added_to_the_mlps_and_a_step_is_that_of_float64(rng):
-    params = moved(vit.in_float64(SETUP.init(jax.random.key(1))[0]), rng)
-    strategy = ease(SETUP, TASKS)
-    learner = init_learner(SETUP, CLASSES, jax.random.key(0))._replace(params=vit.as_params(params))
+@pytest.mark.parametrize("head", ["linear", "cosine"])
+def test_adapters_are_added_to_the_mlps_and_a_step_is_that_of_float64(head, rng):
+    setup = setup_with(head)
+    params = moved(vit.in_float64(setup.init(jax.random.key(1))[0]), rng)
+    strategy = ease(setup, TASKS)
+    learner = init_learner(setup, CLASSES, jax.random.key(0))._replace(params=vit.as_params(params))
     memory = strategy.init(jax.random.key(0), learner)
     index, classes = [2, 3, 6], [2, 3]
     learner = learner._replace(seen=jnp.ones(CLASSES, bool))
     task = vit.own_task(1, classes)
-    _, learner, value = vit.step_on(index, SETUP, strategy, memory, learner, task)
+    _, learner, value = vit.step_on(index, setup, strategy, memory, learner, task)
 
     def loss(params):
         losses = [
@@ -135,6 +155,17 @@ def test_every_task_begins_with_a_new_head_and_an_adapter_without_effect():
     np.testing.assert_allclose(outputs.features, vit.QUERIES, rtol=1e-4, atol=1e-5)
 
 
+def test_first_kernels_are_uniform_below_the_inverse_root_of_the_width():
+    params, _ = with_adapters(vit.plain_setup(), vit.NET, vit.LAYERS, 4000).init(jax.random.key(0))
+    first, second = (params["adapters"][f"block{number}"]["down"] for number in (0, 1))
+    bound = 1 / np.sqrt(WIDTH)
+    kernel = np.asarray(first["kernel"])
+    assert 0.999 * bound < np.abs(kernel).max() <= bound
+    np.testing.assert_allclose(kernel.std(), bound / np.sqrt(3), rtol=0.02)
+    assert not np.allclose(kernel, second["kernel"])
+    assert not np.any(first["bias"])
+
+
 def test_a_share_of_the_hidden_values_is_dropped_in_training_alone(rng):
     adapter = {
         "down": {"kernel": jnp.zeros((2, 4000)), "bias": jnp.ones(4000)},
@@ -155,9 +186,32 @@ def test_a_share_of_the_hidden_values_is_dropped_in_training_alone(rng):
     np.testing.assert_array_equal(logits(False, 0), logits(False, 1))
 
 
-def test_setups_without_adapters_or_with_frozen_parameters_are_refused():
+def test_every_block_drops_values_of_a_different_key(monkeypatch):
+    keys = []
+
+    def recorded(adapter, scale, dropout, key, tokens):
+        keys.append(jax.random.key_data(key))
+        return jnp.zeros_like(tokens)
+
+    monkeypatch.setattr(everlight.models.adapters, "adapter_output", recorded)
+    setup = with_adapters(vit.plain_setup(), vit.NET, vit.LAYERS)
+    params, _ = setup.init(jax.random.key(1))
+    setup.apply(params, {}, INPUTS, True, jax.random.key(0))
+    assert len(keys) == vit.NET.depth
+    assert not np.array_equal(*keys)
+
+
+def test_setups_without_adapters_or_head_or_with_frozen_parameters_are_refused():
+    def start(setup):
+        learner = init_learner(setup, CLASSES, jax.random.key(0))
+        ease(setup, 2).init(jax.random.key(0), learner)
+
     plain = vit.plain_setup()
     learner = init_learner(plain, CLASSES, jax.random.key(0))
-    refused("EASE needs adapters", lambda: ease(plain, 2).init(jax.random.key(0), learner))
+    refused("EASE trains adapters and a head", lambda: start(plain))
+    layers = {**vit.LAYERS, "head": learner.params["head"]}
+    headless = with_adapters(plain, vit.NET, layers)
+    refused("whose layers have no head", lambda: start(headless))
     frozen = vit.plain_setup(optax.sgd(0.1))._replace(trainable=lambda params: params)
     refused("frozen parameters", lambda: with_adapters(frozen, vit.NET, vit.LAYERS))
+    refused("dropout is 1.0", lambda: with_adapters(plain, vit.NET, vit.LAYERS, dropout=1.0))

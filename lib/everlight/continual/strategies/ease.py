@@ -16,7 +16,8 @@ sizes from the start. Memory holds T − 1 finished adapters, stacked, and a pro
 subspace. On ViT-B/16 the adapters of a task have 1.4 % of the network's values. A prediction passes
 its inputs through the network t + 1 times, a step once.
 
-The authors have α = 0.1, r = 64, s = 0.1 and a tenth of the hidden values dropped.
+The authors have α = 0.1, r = 64, s = 0.1 and a tenth of the hidden values dropped. Every task has
+their SGD with a weight decay of 5e-4, whose rate falls as a cosine to 0.
 
 Equal to the official code (LAMDA-CL/LAMDA-PILOT, `models/ease.py`, `backbone/linears.py`,
 `backbone/vit_ease.py`) at an adapter, the gradient of a step, the prototypes, their mapping, and
@@ -29,7 +30,7 @@ most, relative to the largest value, and after 20 steps of three tasks by 4e-6. 
 - Prototypes are mapped from all classes of a subspace, as by that code's option `recalc_sim`;
   without it the newest task's classes alone count.
 - The head has all classes, and the loss runs over the task's own; in that code it has these alone.
-- The optimizer restarts with the adapter only if the protocol says so.
+- The optimizer restarts with the adapter only if the protocol says so; its rate is the setup's.
 - Options for features of the network without an adapter, for prototypes of stored samples, and for
   fewer adapters than tasks are left out.
 - The score of a class without samples is −∞.
@@ -98,15 +99,15 @@ def ease(setup: Setup, tasks: PositiveInt, other_weight: Coefficient = 0.1) -> S
       other_weight: coefficient α of the subspaces of other tasks.
 
     Raises:
-      ValueError: at `init`, the setup trains no adapters.
+      ValueError: at `init`, the setup trains no adapters or no head.
     """
     places = max(tasks - 1, 1)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Subspaces:
-        if "adapters" not in learner.params:
+        if not {"adapters", "head"} <= set(learner.params):
             raise ArgumentError(
-                f"the parameters are {', '.join(learner.params)}; EASE needs adapters; make the "
-                "setup by models.with_adapters"
+                f"the parameters are {', '.join(learner.params)}; EASE trains adapters and a head; "
+                "make the setup by models.with_adapters, whose layers have no head"
             )
         width, dtype = feature_width(setup, learner)
         classes = learner.seen.shape[0]

@@ -12,7 +12,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from everlight.continual import StoredImages, flax_setup, softmax_objective
 from everlight.continual.engine import train_step
 from everlight.models import VisionTransformer, vit_layers, with_prompts
-from tests.continual.small_net import batch_of, task_of
+from tests.continual.small_net import batch_of, task_of, unit
 from tests.models.released_vit import features_in_numpy, released_arrays
 
 CLASSES, WIDTH, SIDE, RATE = 4, 6, 8, 0.1
@@ -26,9 +26,9 @@ STORED = StoredImages.of(jnp.float32(IMAGES), jnp.zeros(3), jnp.ones(3))
 QUERIES = np.array([features_in_numpy(ARRAYS, image) for image in IMAGES])
 
 
-def plain_setup(optimizer=None):
+def plain_setup(optimizer=None, head="linear"):
     rule = optax.sgd(RATE) if optimizer is None else optimizer
-    return flax_setup(NET, STORED, softmax_objective(), rule)
+    return flax_setup(NET.clone(head=head), STORED, softmax_objective(), rule)
 
 
 def prompted_setup(prompting, optimizer=None):
@@ -45,8 +45,14 @@ def as_params(flat):
 
 
 def cross_entropy(params, features, index, classes):
-    """Return the loss of one image over some classes."""
-    logits = features @ params["head", "kernel"] + params["head", "bias"]
+    """Return the loss of one image over some classes; a head with a scale is one of cosines."""
+    kernel = params["head", "kernel"]
+    if ("head", "scale") in params:
+        logits = params["head", "scale"] * (
+            unit(features) @ (kernel / np.linalg.norm(kernel, axis=0))
+        )
+    else:
+        logits = features @ kernel + params["head", "bias"]
     return np.log(np.exp(logits[classes]).sum()) - logits[LABELS[index]]
 
 
