@@ -31,7 +31,7 @@ class Experiences(NamedTuple):
     """Test samples of every task; one array for all tasks."""
 
 
-class OwnStream(NamedTuple):
+class UserStream(NamedTuple):
     """Arrays of a user's stream as an image set, and the tasks in it."""
 
     loaded: LoadedImages
@@ -42,7 +42,7 @@ class OwnStream(NamedTuple):
     """Checksum of the user's file."""
 
 
-def read_stream(reference: str, stream: Sequence[Any]) -> OwnStream:
+def read_stream(reference: str, stream: Sequence[Any]) -> UserStream:
     """Return the stream that a user's file has.
 
     Args:
@@ -77,12 +77,12 @@ def read_stream(reference: str, stream: Sequence[Any]) -> OwnStream:
         blank = np.zeros((len(split.images), 0, 0, 3), np.uint8)
         note = f"{split.images.shape[1]:,} features of {name}"
         loaded = LoadedImages(ImageSet(name, blank, *numbers, names), f"{name}: {note}{notes}")
-        return OwnStream(loaded, experiences, Features(split.images, note, per_column=True))
+        return UserStream(loaded, experiences, Features(split.images, note, per_column=True))
     images = _check_images(reference, split.images)
     _, height, width, channels = images.shape
     gray = ", grey" if channels == 1 else ""
     note = f"{name}: {len(names)} classes at {height}×{width} pixels{gray}{notes}"
-    return OwnStream(LoadedImages(ImageSet(name, images, *numbers, names), note), experiences)
+    return UserStream(LoadedImages(ImageSet(name, images, *numbers, names), note), experiences)
 
 
 def _tasks_of(what: str, tasks: Any) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -6,7 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_data.user_code.streams import OwnStream
+from everlight_data.user_code.streams import UserStream
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
 from everlight_experiments.commands.protocol_presets import PROTOCOL_CONFIGS, PROTOCOL_OPTIONS
@@ -29,7 +29,7 @@ from everlight_experiments.facts.benchmark import facts_benchmarks
 from everlight_experiments.facts.config import PRESETS as FACTS
 from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
-from everlight_experiments.images.benchmark import image_benchmarks, own_stream_benchmarks
+from everlight_experiments.images.benchmark import image_benchmarks, user_stream_benchmarks
 from everlight_experiments.images.config import CONFIGS, PICTURES, Config
 from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.options import Preset, ProtocolPreset
@@ -44,7 +44,7 @@ class Entry(NamedTuple, Generic[C]):
     configs: Mapping[AnyPreset, C]
     make: Callable[[Request[C]], RequestedBenchmarks]
     """Benchmarks by setting."""
-    own_settings: bool = False
+    has_settings: bool = False
     """True if the benchmark has settings of its own."""
 
 
@@ -111,7 +111,7 @@ def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
 
 def load_benchmarks(
     options: RunOptions | TuneOptions,
-    user_stream: Benchmark | OwnStream | None = None,
+    user_stream: Benchmark | UserStream | None = None,
     added: Sequence[AddedData] = (),
 ) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
@@ -127,7 +127,7 @@ def load_benchmarks(
         user_stream = load_user_benchmark(options.benchmark)
     name = benchmark_name(options.benchmark)
     has_settings = isinstance(user_stream, Benchmark) or (
-        user_stream is None and BENCHMARKS[name].own_settings
+        user_stream is None and BENCHMARKS[name].has_settings
     )
     if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
@@ -176,8 +176,8 @@ def _request_of(options: RunOptions | TuneOptions, name: str) -> Request:
     )
 
 
-def _of_stream(request: Request[Config], user_stream: OwnStream) -> RequestedBenchmarks:
-    benchmarks = own_stream_benchmarks(request, user_stream)
+def _of_stream(request: Request[Config], user_stream: UserStream) -> RequestedBenchmarks:
+    benchmarks = user_stream_benchmarks(request, user_stream)
     return {
         setting: identified_by_file(benchmark, user_stream.version)
         for setting, benchmark in benchmarks.items()

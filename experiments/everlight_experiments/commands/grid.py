@@ -149,7 +149,7 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         name: with_config(RunOptions, configs[name])(
             **shared
             | {"benchmark": benchmark, "preset": preset, "published": False}
-            | ({"setting": None} if BENCHMARKS[benchmark].own_settings else {})
+            | ({"setting": None} if BENCHMARKS[benchmark].has_settings else {})
         )
         for name, (benchmark, preset) in presets.items()
     }

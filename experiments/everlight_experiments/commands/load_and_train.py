@@ -25,7 +25,7 @@ from everlight_experiments.commands.options import ALL, MethodOptions, RunOption
 from everlight_experiments.commands.user_benchmark import (
     is_user_file,
     load_user_benchmark,
-    with_own_config,
+    with_user_config,
 )
 from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmarks.benchmark import (
@@ -105,7 +105,7 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     is_file = is_user_file(options.benchmark)
     user_stream = load_user_benchmark(options.benchmark) if is_file else None
-    options = with_own_config(options, user_stream)
+    options = with_user_config(options, user_stream)
     benchmarks = load_benchmarks(configure_options(options, requested), user_stream, added)
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)

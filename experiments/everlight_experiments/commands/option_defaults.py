@@ -22,7 +22,7 @@ from everlight_experiments.commands.options import GridOptions, RunOptions, Tune
 from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import is_user_file
 from everlight_experiments.continual.benchmarks.statements import with_statements
-from everlight_experiments.images.own_stream import OF_THE_FILE
+from everlight_experiments.images.user_stream import OF_THE_FILE
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 from everlight_experiments.terminal import printable
 from everlight_experiments.usage import options_by_name

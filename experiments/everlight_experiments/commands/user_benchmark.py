@@ -6,7 +6,7 @@ from typing import Any
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_data.user_code.objects import load_object
-from everlight_data.user_code.streams import OwnStream, read_stream
+from everlight_data.user_code.streams import UserStream, read_stream
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.user_strategy import naming_lines
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
@@ -24,7 +24,7 @@ def is_user_file(text: str) -> bool:
     return text.rpartition(":")[0].endswith(".py")
 
 
-def load_user_benchmark(reference: str) -> Benchmark | OwnStream:
+def load_user_benchmark(reference: str) -> Benchmark | UserStream:
     """Return the benchmark or stream that `my_file.py:my_benchmark` names; the file is run.
 
     The file's content belongs to the fingerprint of its runs: a changed file needs another `--tag`.
@@ -59,7 +59,7 @@ def identified_by_file(benchmark: Benchmark, version: str) -> Benchmark:
     return benchmark._replace(training=training._replace(fingerprint=fingerprint))
 
 
-def with_own_config(options: RunOptions, user_stream: Benchmark | OwnStream | None) -> RunOptions:
+def with_user_config(options: RunOptions, user_stream: Benchmark | UserStream | None) -> RunOptions:
     """Return the options without a configuration if a user's benchmark has its own.
 
     Raises:

@@ -24,7 +24,7 @@ from everlight_experiments.continual.benchmarks.run_data import AddedData, Use
 from everlight_experiments.images.config import Config
 from everlight_experiments.images.data import AddedTask, ImageInputs, checksums_of_inputs
 from everlight_experiments.images.descriptions import number_of_tasks
-from everlight_experiments.images.own_stream import sequences_of_stream
+from everlight_experiments.images.user_stream import sequences_of_stream
 from everlight_experiments.run_folder.config_options import changed_options
 
 OF_EARLIER_IMAGES = (

@@ -21,7 +21,7 @@ from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
 from everlight_data.errors import DataError
 from everlight_data.sets.image_set import ImageSet, LoadedImages
-from everlight_data.user_code.streams import OwnStream
+from everlight_data.user_code.streams import UserStream
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
@@ -59,12 +59,12 @@ from everlight_experiments.images.metrics import (
     read_predictions,
 )
 from everlight_experiments.images.normalization import normalize_inputs
-from everlight_experiments.images.own_stream import (
+from everlight_experiments.images.pretrained import Pretrained, with_pretrained_layers
+from everlight_experiments.images.user_stream import (
     brings_no_class,
-    check_own_options,
+    check_stream_options,
     classes_recur,
 )
-from everlight_experiments.images.pretrained import Pretrained, with_pretrained_layers
 
 
 def compose(
@@ -129,7 +129,7 @@ def _with_added_tasks(
     return inputs
 
 
-def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> Benchmarks:
+def user_stream_benchmarks(request: Request[Config], user_stream: UserStream) -> Benchmarks:
     """Return the benchmark of a user's stream in every setting.
 
     A stream whose later tasks bring no new class is domain-incremental.
@@ -138,7 +138,7 @@ def own_stream_benchmarks(request: Request[Config], user_stream: OwnStream) -> B
       DataError: options that the stream does not have, or parts that do not fit together.
     """
     images, experiences = user_stream.loaded.images, user_stream.experiences
-    check_own_options(request.name, request.config, user_stream.features is not None)
+    check_stream_options(request.name, request.config, user_stream.features is not None)
     settings, recur = request.settings, classes_recur(images, experiences)
     if recur and "task-incremental" in settings:
         raise DataError(

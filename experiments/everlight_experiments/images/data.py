@@ -30,7 +30,7 @@ from everlight_data.registry import IMAGE_SETS
 from everlight_data.sets.data_set import ImageRequest
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, LoadedImages, PerClass, select_samples
-from everlight_data.user_code.streams import Experiences, OwnStream
+from everlight_data.user_code.streams import Experiences, UserStream
 from everlight_experiments.continual.benchmarks.benchmark import Data, Request
 from everlight_experiments.continual.benchmarks.parts import (
     TRUNK_SIDE,
@@ -49,7 +49,6 @@ from everlight_experiments.images.domain_streams import (
     number_of_labels,
 )
 from everlight_experiments.images.normalization import first_task_statistics
-from everlight_experiments.images.own_stream import classes_recur, sequences_of_stream
 from everlight_experiments.images.pretrained import (
     RELEASED,
     Layers,
@@ -57,6 +56,7 @@ from everlight_experiments.images.pretrained import (
     is_released,
     load_layers,
 )
+from everlight_experiments.images.user_stream import classes_recur, sequences_of_stream
 
 
 class AddedTask(NamedTuple):
@@ -157,7 +157,7 @@ class ImageInputs(NamedTuple):
 def load_inputs(
     request: Request[Config],
     images: LoadedImages | None = None,
-    user_stream: OwnStream | None = None,
+    user_stream: UserStream | None = None,
 ) -> ImageInputs:
     """Return the inputs of a configuration; `images`, or a user's stream, replace its data set.
 
@@ -206,7 +206,7 @@ def checksums_of_inputs(
 
 
 def _load(
-    request: Request[Config], loaded: LoadedImages | None, user_stream: OwnStream | None
+    request: Request[Config], loaded: LoadedImages | None, user_stream: UserStream | None
 ) -> tuple[ImageSet, str, Features | None]:
     config = request.config
     if user_stream is not None and user_stream.features is not None:

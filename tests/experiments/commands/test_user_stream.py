@@ -14,7 +14,7 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
-from everlight_experiments.images.own_stream import OF_THE_FILE
+from everlight_experiments.images.user_stream import OF_THE_FILE
 from tests.experiments.command_runs import arrays_of, run
 
 GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"

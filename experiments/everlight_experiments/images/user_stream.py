@@ -23,7 +23,7 @@ OF_IMAGES = ("net", "dropout", "pixels", "augmentation", "pretrained", "features
 """Options of networks and images, which rows of numbers do not have."""
 
 
-def check_own_options(name: str, config: Config, has_features: bool) -> None:
+def check_stream_options(name: str, config: Config, has_features: bool) -> None:
     """Refuse options that a user's stream does not have.
 
     Raises:
