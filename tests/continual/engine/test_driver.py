@@ -1,5 +1,6 @@
 """Many runs at once: each as if alone, whatever the chunks, the devices and its neighbours."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,13 +8,15 @@ import sys
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from everlight.continual.engine import Run, diverged_runs, run_sequence
+from everlight.continual.engine import Run, diverged_runs, drive_runs, run_sequence
 from everlight.continual.engine.run_states import epochs_done, first_divergence, result_of_run
+from everlight.continual.strategies import naive
 from everlight.meshes import runs_mesh
-from tests.continual.engine.linear_net import DATA
+from tests.continual.engine.linear_net import DATA, built
 from tests.continual.engine.many_runs import (
     PROTOCOL,
     REGULARIZATIONS,
@@ -51,6 +54,20 @@ def test_a_state_comes_after_every_chunk_and_at_every_task_s_end(driven):
     assert [(int(s.task), int(s.epoch)) for s in driven] == [
         (0, 3), (1, 0), (1, 3), (2, 0), (2, 3), (3, 0)
     ]  # fmt: skip
+
+
+def test_states_have_no_weak_types_which_would_compile_programs_twice():
+    """A memory of Python's number has one; after its first update it has none."""
+
+    def build_counting(data):
+        setup, strategy = built(naive)(data[0])
+        return setup, strategy._replace(
+            init=lambda key, learner: jnp.full(3, -1),
+            end_task=lambda memory, learner, task, key: (memory + task.id, learner),
+        )
+
+    for state in drive_runs(dataclasses.replace(some_runs(), build=build_counting), 3):
+        assert not any(leaf.weak_type for leaf in jax.tree.leaves(state))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, 10])

@@ -247,9 +247,18 @@ def _program(static: Programs, part: Callable[..., SequenceState]) -> Callable[.
     def run_on_mesh(data: Any, inputs: RunInputs, *state_and_epochs: Any) -> SequenceState:
         specs = (_STATE_SPECS, REPLICATED)[: len(state_and_epochs)]
         mapped = _map_over_mesh(static.mesh, run_on_device, *specs, out_specs=_STATE_SPECS)
-        return mapped(data, inputs, *state_and_epochs)
+        return jax.tree.map(_strongly_typed, mapped(data, inputs, *state_and_epochs))
 
     return jax.jit(run_on_mesh, donate_argnums=() if part is begin_state else 2)
+
+
+def _strongly_typed(leaf: Array) -> Array:
+    """Return the array with its dtype as the type.
+
+    Weak types of Python's numbers, such as in a memory's first state, would compile the programs of
+    the first task and those of later ones separately.
+    """
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if leaf.weak_type else leaf
 
 
 @lru_cache(PROGRAMS)
