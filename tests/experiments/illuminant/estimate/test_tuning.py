@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 import tifffile
 
+from everlight.illuminant.image_model import untrained_model
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
+from everlight_experiments.illuminant.estimate.photos import deferred_photo_estimates
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
+from tests.dng_writer import write_dng
 
 ILLUMINANT = np.array([0.6, 1, 0.55])
 
@@ -81,3 +84,33 @@ def test_a_curve_is_needed_where_it_is_used(options, tmp_path):
     options.tuning.write_text(mono)
     with pytest.raises(DataError, match=r"imx1\.json has no ct_curve"):
         estimate(options)
+
+
+def test_a_tuning_file_of_another_camera_than_the_photos_is_refused(options, tmp_path, rng, capsys):
+    """A picture names no camera, which is printed; a DNG's camera has the name of a module."""
+    estimate(options)
+    printed = capsys.readouterr().out
+    assert f"CT curve of {options.tuning}; GW without training; no name tells whether" in printed
+    gray = rng.uniform(0.1, 0.8, (40, 48, 1))
+    photo = write_dng(tmp_path / "pi.dng", gray * ILLUMINANT, model="imx708")
+    tunings = {stem: tmp_path / f"{stem}.json" for stem in ("imx219", "imx708")}
+    for path in tunings.values():
+        path.write_text(TUNING)
+    given = replace(options, files=(photo,), formats=())
+    message = r"imx219\.json is named after imx219, and the camera of .*pi\.dng after imx708"
+    with pytest.raises(DataError, match=message):
+        estimate(replace(given, tuning=tunings["imx219"]))
+    estimate(replace(given, tuning=tunings["imx708"]))
+    assert "no name tells" not in capsys.readouterr().out
+
+
+def test_a_photo_without_a_camera_is_by_the_models_only_one(options, tmp_path):
+    tuning = tmp_path / "imx219.json"
+    tuning.write_text(TUNING)
+    model = replace(untrained_model("GW"), cameras=("imx708",))
+    message = r"imx219\.json is named after imx219, and the camera of the model after imx708"
+    with pytest.raises(DataError, match=message):
+        deferred_photo_estimates(replace(options, tuning=tuning), model)
+    # A model of several cameras may be used for another one.
+    several = replace(model, cameras=("imx708", "imx477"))
+    assert deferred_photo_estimates(replace(options, tuning=tuning), several)

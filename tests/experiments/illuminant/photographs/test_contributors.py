@@ -17,16 +17,18 @@ from everlight_experiments.illuminant.core import locus_rows
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
-from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails
 
 COUNT = 12
+NEAR_CURVE = {"low": (0.45, 0.8, 0.35), "high": (0.65, 1, 0.6)}
+"""Ends of random illuminants that are near the tuning file's CT curve."""
 
 
 @pytest.fixture
 def options(tmp_path, monkeypatch):
     """Write two cameras' images by five contributors; one of them has two images."""
     monkeypatch.setattr(source, "MIN_IMAGES", 20)
-    files = write_cameras(tmp_path, np.random.default_rng(3), COUNT)
+    files = write_cameras(tmp_path, np.random.default_rng(3), COUNT, **NEAR_CURVE)
     rows = ["camera,image,group"]
     for camera in ("A1", "B2"):
         contributors = [f"c{row % 4}" for row in range(COUNT - 1)] + ["small"]
@@ -85,6 +87,41 @@ def test_tuning_files_are_named_after_cameras(options, tmp_path):
     (tmp_path / "imx1.json").write_text(TUNING)
     with pytest.raises(DataError, match=r"imx1\.json is named after no camera of A1, B2"):
         run_train(replace(options, tunings=(tmp_path / "imx1.json",)))
+
+
+def test_the_distance_of_labels_from_a_tuning_files_curve_is_printed(options, capsys):
+    run_train(options)
+    printed = capsys.readouterr().out
+    with np.load(options.thumbnails[1]) as stored:
+        labels = stored["illuminant_rgb"][:, ::2] / stored["illuminant_rgb"][:, 1:2]
+    curve = parse_tuning("a.json", TUNING).curve
+    kelvin = np.linspace(3000, 7600, 4601)
+    dense = np.stack([np.interp(kelvin, curve.temperatures, c) for c in curve.chromaticities.T], 1)
+    median = np.median(np.linalg.norm(labels[:, None] - dense, axis=2).min(axis=1))
+    (line,) = [line for line in printed.splitlines() if line.startswith("tuning file of B2: ")]
+    assert f"B2.json; the median illuminant of the images is {median:.3f} from its CT" in line
+
+
+def test_a_tuning_file_of_another_camera_is_refused(options, tmp_path, capsys):
+    """One camera's file may have any name that states no other module."""
+    rng = np.random.default_rng(3)
+    write_thumbnails(tmp_path / "imx708.npz", "imx708", 2 * COUNT, rng, **NEAR_CURVE)
+    (tmp_path / "who.txt").write_text("\n".join(f"c{row % 4}" for row in range(2 * COUNT)))
+    one = replace(
+        options, thumbnails=(tmp_path / "imx708.npz",), groups=tmp_path / "who.txt", tunings=()
+    )
+    for stem in ("imx219", "imx708_wide"):
+        (tmp_path / f"{stem}.json").write_text(TUNING)
+        with pytest.raises(
+            DataError, match=rf"{stem}\.json is named after {stem}, and .* after imx7"
+        ):
+            run_train(replace(one, tunings=(tmp_path / f"{stem}.json",)))
+    (tmp_path / "mine.json").write_text(TUNING)
+    run_train(replace(one, tunings=(tmp_path / "mine.json",)))
+    assert "tuning file of imx708: " in capsys.readouterr().out
+    write_thumbnails(tmp_path / "imx708.npz", "imx708", 2 * COUNT, rng)
+    with pytest.raises(DataError, match=r"mine\.json cannot be the tuning file of imx708: half of"):
+        run_train(replace(one, tunings=(tmp_path / "mine.json",)))
 
 
 @pytest.fixture
