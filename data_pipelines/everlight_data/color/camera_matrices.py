@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.names import did_you_mean
 from everlight_data.sets.data_set import DataSet
+from everlight_data.texts import one_line
 
 FILE = "cameras.xml"
 MAX_XML_BYTES = 5_000_000
@@ -127,8 +129,13 @@ def unknown_camera(camera: str, names: Sequence[str]) -> DataError:
     hint = did_you_mean(camera, names) or "."
     return DataError(
         f"no calibration matrix of {camera!a}{hint} Give a DNG by the camera, a cameras.xml that "
-        "lists it, or the camera the listed name"
+        f"lists it, or a copy of a cameras.xml with {alias_in_words(camera)} in its camera"
     )
+
+
+def alias_in_words(camera: str) -> str:
+    """Return the elements of a cameras.xml that give a camera another name."""
+    return f"<Aliases><Alias>{escape(one_line(camera))}</Alias></Aliases>"
 
 
 def is_alias(one: str, other: str) -> bool:

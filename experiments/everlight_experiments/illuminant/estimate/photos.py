@@ -92,7 +92,8 @@ def deferred_photo_estimates(
         if point is not None:
             row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
         if len(photos) == 1:
-            lines += [] if white is None else [f"white point: {describe_white(white)}"]
+            what = "white point of the CT curve's point" if options.on_curve else "white point"
+            lines += [] if white is None else [f"{what}: {describe_white(white)}"]
             lines += [f"written: {path}" for path in written.paths]
         return FileEstimate(path, result, row, lines)
 

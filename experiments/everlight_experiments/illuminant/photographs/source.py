@@ -144,6 +144,9 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
     # All counts are known before the first image is read.
     options.check_counts({camera: len(sets[camera].names) for camera in chosen})
     images = {camera: read_camera_images(sets[camera], options.side) for camera in chosen}
+    if options.release:
+        longest = max(max(data.masks.shape[1:]) for data in images.values())
+        note += f", longest side {longest} pixels; larger images are averaged down"
     for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
@@ -238,7 +241,7 @@ def _chosen(options: ImageOptions, known: Sequence[str]) -> Sequence[str]:
 def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
     if options.release and options.folder:
         sets = PHOTOGRAPH_SETS[options.release](options.folder)
-        return sets, f"{options.release} as released, averaged down to {options.side} pixels"
+        return sets, f"{options.release} as released"
     files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
     sets = thumbnail_cameras(files or thumbnail_files(), options.camera, options.saturated)
     if not files:

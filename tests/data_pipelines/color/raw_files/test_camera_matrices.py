@@ -1,5 +1,7 @@
 """Readers of calibration matrices: small files of the form, the real list, damaged ones."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -127,7 +129,9 @@ def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
     np.testing.assert_allclose(calibration.matrices, [CANON + 0.05, CANON], atol=1e-4)
     np.testing.assert_allclose(forward, [np.eye(3), 2 * np.eye(3)], atol=1e-4)
     one = read_dng_calibration(written(tmp_path / "one.dng", (50721, 50722, 50779, 50965)))
-    np.testing.assert_allclose(one.calibration.matrices, [CANON, CANON], atol=1e-4)
+    assert one.calibration.matrices.shape == one.forward.shape == one.individual.shape == (1, 3, 3)
+    np.testing.assert_allclose(one.calibration.matrices[0], CANON, atol=1e-4)
+    np.testing.assert_array_equal(one.calibration.temperatures, [6504])
     assert (one.forward == 2 * np.eye(3)).all()
     none = read_dng_calibration(written(tmp_path / "none.dng", (50964,)))
     assert none.forward is None
@@ -193,7 +197,8 @@ def test_one_matrix_with_calibration_serves_both_readers(tmp_path, rng):
     parts = calibrated_dng(path, rng, color_2=None, illuminants=(0, 0))
     expected = np.diag(parts["balance"]) @ parts["calibration_1"] @ parts["color_1"]
     calibration = read_dng_calibration(path).calibration
-    np.testing.assert_allclose(calibration.matrices, [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(calibration.matrices, expected[None], rtol=1e-5)
+    assert np.isnan(calibration.temperatures).all()
     np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected, rtol=1e-5)
 
 
@@ -283,6 +288,15 @@ def test_the_names_of_dngs_are_among_the_nearest(tmp_path):
 def test_case_spaces_and_a_repeated_maker_do_not_count(requested):
     cameras = {"Canon EOS 5D": CANON, "Canon EOS 5D Mark II": 2 * CANON}
     np.testing.assert_array_equal(find_matrix(cameras, requested), CANON)
+
+
+def test_the_message_about_a_name_without_a_maker_has_an_alias_that_works(tmp_path):
+    path = listed(tmp_path)
+    with pytest.raises(DataError, match="did you mean 'Canon EOS 550D'") as caught:
+        find_matrix(read_camera_matrices(path), "EOS 550D")
+    (alias,) = re.findall("<Aliases>.*</Aliases>", str(caught.value))
+    path.write_text(LIST.replace("</ID>\n    <Aliases>", f"</ID>{alias}<Aliases>"))
+    np.testing.assert_array_equal(find_matrix(read_camera_matrices(path), "EOS 550D"), CANON)
 
 
 def test_published_names_of_the_real_list(real_data):

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import tifffile
 
+from everlight.color.white_points import neutral_white_point
 from everlight.illuminant.image_model import untrained_model
+from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
@@ -17,6 +19,7 @@ from everlight_experiments.illuminant.estimate.photos import deferred_photo_esti
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
 from tests.dng_writer import write_dng
 
+CANON = np.array([[0.6941, -0.1164, -0.0857], [-0.3825, 1.1597, 0.2534], [-0.0416, 0.154, 0.6039]])
 ILLUMINANT = np.array([0.6, 1, 0.55])
 
 
@@ -75,6 +78,24 @@ def test_a_photo_is_corrected_by_the_estimate_or_by_the_nearest_point(options, o
     expected = ILLUMINANT / divisor
     np.testing.assert_allclose(shown, expected / expected[1], rtol=3e-3)
     assert ("the photo is corrected by it" in capsys.readouterr().out) == on_curve
+
+
+def test_the_white_point_is_that_of_the_colour_that_corrects(options, tmp_path, capsys, rng):
+    matrices = write_dng(tmp_path / "m.dng", rng.uniform(0.1, 1, (32, 32, 3)), color_matrix=CANON)
+    tables = {}
+    for on_curve in (False, True):
+        output = tmp_path / f"{on_curve}"
+        estimate(replace(options, matrices=matrices, on_curve=on_curve, output=output))
+        (tables[on_curve],) = csv.DictReader((output / "illuminants.csv").open())
+        name = "white point of the CT curve's point: " if on_curve else "white point: "
+        assert f"\n{name}" in capsys.readouterr().out
+    calibration = read_dng_calibration(matrices).calibration
+    for on_curve, color in ((False, ILLUMINANT), (True, nearest()[1])):
+        white = neutral_white_point(calibration, np.float32(color))
+        np.testing.assert_allclose(float(tables[on_curve]["tint"]), white.tint, atol=1.5)
+    # On the magenta side of the curve the distance is above 0, and the tint is lower.
+    assert float(tables[False]["tint"]) < float(tables[True]["tint"])
+    assert float(tables[False]["distance from CT curve"]) > 0
 
 
 def test_a_curve_is_needed_where_it_is_used(options, tmp_path):

@@ -2,8 +2,11 @@
 
 import html
 import re
+import shlex
+import shutil
 from dataclasses import replace
 
+import imagecodecs
 import numpy as np
 import pytest
 
@@ -13,6 +16,7 @@ from everlight_data.color.tuning_files.libcamera import parse_tuning
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
+from everlight_experiments.cli import main
 from everlight_experiments.illuminant.core import locus_rows
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
@@ -162,6 +166,45 @@ def test_the_cameras_own_estimates_are_compared_in_mired(released):
     (row,) = [row for row in rows if row and html.unescape(row[0]) == locus_rows.CAMERA]
     assert row[1:3] == ["10.00", "10.00 to 10.00"]
     assert row[5] == "0.000"
+
+
+def test_the_console_has_the_rows_of_the_report(released, capsys):
+    """Every method, on the curve and off it, and the camera's own estimates, also in mired."""
+    report = run_train(released)
+    printed = capsys.readouterr().out
+    names = [name + end for name in ("GW", "SoG") for end in ("", locus_rows.ON_LOCUS)]
+    for name in (*names, locus_rows.CAMERA):
+        (line,) = re.findall(rf"^{re.escape(name)}  +(\d.*)$", printed, re.MULTILINE)
+        assert len(re.findall(r"\d\.\d\d \(\d+\.\d\d to \d+\.\d\d\)", line)) == 3
+    assert re.search(
+        rf"^{locus_rows.CAMERA} .* 10\.00 \(10\.00 to 10\.00\) ", printed, re.MULTILINE
+    )
+    assert "degrees at 5,000 K" in printed
+    # The images have 16 pixels, and --side is 32.
+    assert "as released, longest side 16 pixels; larger images are averaged" in report.read_text()
+
+
+def test_the_printed_command_has_the_tuning_file(options, tmp_path, capsys):
+    """It is repeated as it stands, with a picture for its first word, by one camera's model."""
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    shutil.copy(tmp_path / "A1.json", folder / "A1.json")
+    one = replace(
+        options, cameras=("A1",), tunings=(folder / "A1.json",), split="cross-camera", groups=None
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "MIN_IMAGES", COUNT)
+        run_train(replace(one, out=folder / "model"))
+    (command,) = re.findall(r"^use it: everlight (.*)$", capsys.readouterr().out, re.MULTILINE)
+    words = shlex.split(command)
+    pixels = np.uint16(np.random.default_rng(0).uniform(1e4, 6e4, (40, 40, 3)))
+    (folder / "a.png").write_bytes(imagecodecs.png_encode(pixels))
+    words[words.index("PHOTO_OR_FOLDER")] = str(folder / "a.png")
+    assert words[-2:] == ["--tuning", str(folder / "A1.json")]
+    main([*words, "--output", str(folder / "out"), "--formats"])
+    assert f"CT curve of {folder / 'A1.json'}; GW trained for A1" in capsys.readouterr().out
+    run_train(options)
+    assert capsys.readouterr().out.endswith("--tuning TUNING_FILE_OF_THE_CAMERA\n")
 
 
 def test_one_camera_without_groups_has_its_errors_in_mired(released, monkeypatch):
