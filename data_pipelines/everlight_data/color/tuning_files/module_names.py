@@ -65,8 +65,9 @@ def refuse_other_module(tuning: Path, camera: str, what: str) -> None:
       DataError: the names state different modules.
     """
     if are_other_modules(tuning.stem, camera):
-        own = module_of(camera)
+        module = module_of(camera)
         raise DataError(
-            f"{tuning} is named after {module_of(tuning.stem)}, and {what} after {own}; give the "
-            f"tuning file {own}.json, or, to take this one for {own}, a copy of it with that name"
+            f"{tuning} is named after {module_of(tuning.stem)}, and {what} after {module}; give "
+            f"the tuning file {module}.json, or, to take this one for {module}, a copy of it with "
+            "that name"
         )

@@ -80,7 +80,7 @@ def test_a_photo_is_corrected_by_the_estimate_or_by_the_nearest_point(options, o
     assert ("the photo is corrected by it" in capsys.readouterr().out) == on_curve
 
 
-def test_the_white_point_is_that_of_the_colour_that_corrects(options, tmp_path, capsys, rng):
+def test_the_white_point_is_that_of_the_color_that_corrects(options, tmp_path, capsys, rng):
     matrices = write_dng(tmp_path / "m.dng", rng.uniform(0.1, 1, (32, 32, 3)), color_matrix=CANON)
     tables = {}
     for on_curve in (False, True):
@@ -117,11 +117,11 @@ def test_a_tuning_file_of_another_camera_than_the_photos_is_refused(options, tmp
     tunings = {stem: tmp_path / f"{stem}.json" for stem in ("imx219", "imx708")}
     for path in tunings.values():
         path.write_text(TUNING)
-    given = replace(options, files=(photo,), formats=())
+    raw = replace(options, files=(photo,), formats=())
     message = r"imx219\.json is named after imx219, and the camera of .*pi\.dng after imx708"
     with pytest.raises(DataError, match=message):
-        estimate(replace(given, tuning=tunings["imx219"]))
-    estimate(replace(given, tuning=tunings["imx708"]))
+        estimate(replace(raw, tuning=tunings["imx219"]))
+    estimate(replace(raw, tuning=tunings["imx708"]))
     assert "no name tells" not in capsys.readouterr().out
 
 

@@ -118,7 +118,7 @@ def test_one_temperature_is_no_curve(options, rng, kelvin):
 
 
 @pytest.mark.parametrize("kelvin", [[4000.0, 5000.0], [2500.0, 4000.0, 6000.0]])
-def test_one_colour_is_no_curve(options, rng, kelvin):
+def test_one_color_is_no_curve(options, rng, kelvin):
     labelled(options.source, np.array(kelvin), rng)
     stored = dict(np.load(options.source))
     same = np.broadcast_to([0.6, 1, 0.5], stored["illuminant_rgb"].shape)

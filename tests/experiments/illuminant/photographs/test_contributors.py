@@ -185,7 +185,7 @@ def test_the_console_has_the_rows_of_the_report(released, capsys):
 
 
 def test_the_printed_command_has_the_tuning_file(options, tmp_path, capsys):
-    """It is repeated as it stands, with a picture for its first word, by one camera's model."""
+    """The test repeats it as it stands, with a picture in place of the first word."""
     folder = tmp_path / "with space"
     folder.mkdir()
     shutil.copy(tmp_path / "A1.json", folder / "A1.json")
