@@ -141,17 +141,39 @@ def alias_in_words(camera: str) -> str:
 def is_alias(one: str, other: str) -> bool:
     """Return True if `camera_matrices/cameras.xml` lists both names for one camera.
 
-    Without that file no name is an alias.
+    A model without its maker, as EOS 550D in profiles, is a name of the only camera that ends in
+    it. Without that file no name is an alias.
 
     Raises:
       DataError: the file is damaged.
     """
+    first, second = _cameras_named(one), _cameras_named(other)
+    return any(camera in second for camera in first)
+
+
+def is_listed(name: str) -> bool:
+    """Return True if `camera_matrices/cameras.xml` has a camera of a name, as `is_alias` does."""
+    return bool(_cameras_named(name))
+
+
+def _cameras_named(name: str) -> list[int]:
+    """Return the places of the cameras that a name is of in the stored list, if there is one."""
     try:
         cameras = _stored_cameras()
     except MissingDataError:
-        return False
-    names = {plain_name(one), plain_name(other)}
-    return any(names <= set(map(plain_name, camera.names)) for camera in cameras)
+        return []
+    key = plain_name(name)
+    named = [{plain_name(name) for name in camera.names} for camera in cameras]
+    whole = [place for place, names in enumerate(named) if key in names]
+    if whole or not key:
+        return whole
+    # Modes of one camera are several entries of one model.
+    models = [
+        place
+        for place, names in enumerate(named)
+        if any(name.partition(" ")[2] == key for name in names)
+    ]
+    return models if len({cameras[place].model for place in models}) == 1 else []
 
 
 def stored_matrices() -> dict[str, Float[np.ndarray, "3 3"]]:

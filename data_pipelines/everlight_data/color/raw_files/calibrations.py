@@ -16,6 +16,7 @@ from everlight_data.color.camera_matrices import (
     alias_in_words,
     find_matrix,
     is_alias,
+    is_listed,
     read_camera_matrices,
     stored_matrices,
     unknown_camera,
@@ -246,11 +247,12 @@ def _refuse_other_camera(photo: RawImage, matrices: Path) -> None:
     names = list(itertools.product({photo.camera, *camera_names(photo.path)}, stated))
     if any(is_same_camera(*pair) for pair in names) or any(is_alias(*pair) for pair in names):
         return
+    missing = photo.camera if is_listed(stated[0]) else stated[0]
     raise DataError(
         f"{photo.path} was taken by {photo.camera}, and {matrices} is of {stated[0]}; give "
         "--matrices of the photo's camera. If both names are of one camera, they count as such "
-        f"with {alias_in_words(photo.camera)} in the camera {stated[0]} of camera_matrices/"
-        "cameras.xml below EVERLIGHT_DATA"
+        f"with {alias_in_words(missing)} in this camera of camera_matrices/cameras.xml below "
+        "EVERLIGHT_DATA"
     )
 
 

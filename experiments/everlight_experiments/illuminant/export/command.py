@@ -53,7 +53,9 @@ class ExportOptions:
     temperature, or a folder of raw photographs of a colour chart, whose names state the kelvin as
     in scene_5000k.dng, with an optional charts.json of chart corners."""
     tuning: Path
-    """Tuning file of libcamera for Raspberry Pi to copy."""
+    """Tuning file of libcamera for Raspberry Pi to copy. One that is named after another module
+    than the source's camera, as imx219.json for imx708.npz, is refused. Its ct_curve should not be
+    what the source's illuminants were made from: the new curve would only repeat it."""
     out: Path
     """File to write, .json. It is the tuning file with other numbers in ct_curve and, from
     photographs of a chart, in ccms; every other character is that of the tuning file."""

@@ -73,9 +73,10 @@ class ImageOptions(ExperimentOptions):
     cameras.xml of rawspeed or darktable. By default camera_matrices/cameras.xml below
     EVERLIGHT_DATA."""
     tunings: tuple[Path, ...] = ()
-    """Tuning files of libcamera for Raspberry Pi, one by each camera: CAMERA.json, or any name for
-    one camera. Estimates get a second row, on the file's CT curve, and their errors in mired. The
-    release raspberry-pi-awb brings its own."""
+    """Tuning files of libcamera for Raspberry Pi, one by each camera: CAMERA.json; for one camera
+    any name but that of another module, such as imx219.json for imx708. Estimates get a second row,
+    on the file's CT curve, and their errors in mired. The release raspberry-pi-awb brings its
+    own."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
     saturated: Saturated = "highlights"

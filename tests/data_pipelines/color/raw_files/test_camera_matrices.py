@@ -8,7 +8,7 @@ import pytest
 
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
-from everlight_data.color.camera_matrices import find_matrix, read_camera_matrices
+from everlight_data.color.camera_matrices import find_matrix, is_alias, read_camera_matrices
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS, is_same_camera
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
@@ -310,6 +310,9 @@ def test_published_names_of_the_real_list(real_data):
     for name, others in same.items():
         for other in others:
             np.testing.assert_array_equal(find_matrix(cameras, other), find_matrix(cameras, name))
+    # RawTherapee's profile of the camera has the model alone.
+    assert is_alias("EOS 550D", "Canon EOS 550D")
+    assert not is_alias("EOS 5D", "Canon EOS 5D Mark II")
     # The list is older than these cameras, and has names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
         with pytest.raises(DataError, match="no calibration matrix of"):
