@@ -164,9 +164,9 @@ def _cameras_named(name: str) -> list[int]:
         return []
     key = plain_name(name)
     named = [{plain_name(name) for name in camera.names} for camera in cameras]
-    whole = [place for place, names in enumerate(named) if key in names]
-    if whole or not key:
-        return whole
+    places = [place for place, names in enumerate(named) if key in names]
+    if places or not key:
+        return places
     # Modes of one camera are several entries of one model.
     models = [
         place
