@@ -39,6 +39,11 @@ def test_matrices_are_mixed_in_inverse_temperature():
         np.testing.assert_allclose(result, expected, atol=2e-6)
     one = CameraCalibration(jnp.float32([CANON, CANON]), jnp.float32([6504, 6504]))
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(3000)), CANON, rtol=1e-6)
+    single_one = CameraCalibration(jnp.float32([CANON]), jnp.float32([jnp.nan]))
+    np.testing.assert_array_equal(
+        calibrated_matrix(single_one, jnp.float32(3000)), jnp.float32(CANON)
+    )
+    np.testing.assert_allclose(camera_fingerprint(single_one), camera_fingerprint(one), atol=1e-6)
     white = colour.CCS_ILLUMINANTS["CIE 1931 2 Degree Standard Observer"]["D65"]
     result = calibrated_illuminant(TWO, jnp.float32(6504), jnp.float32(white))
     np.testing.assert_allclose(result, CANON @ colour.xy_to_XYZ(white), rtol=1e-5)

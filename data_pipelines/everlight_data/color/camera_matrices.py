@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree
+from xml.sax.saxutils import escape
 
 import numpy as np
 from jaxtyping import Float
@@ -14,6 +15,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import read_bytes, refusing
 from everlight_data.names import did_you_mean
 from everlight_data.sets.data_set import DataSet
+from everlight_data.texts import one_line
 
 FILE = "cameras.xml"
 MAX_XML_BYTES = 5_000_000
@@ -127,24 +129,51 @@ def unknown_camera(camera: str, names: Sequence[str]) -> DataError:
     hint = did_you_mean(camera, names) or "."
     return DataError(
         f"no calibration matrix of {camera!a}{hint} Give a DNG by the camera, a cameras.xml that "
-        "lists it, or the camera the listed name"
+        f"lists it, or a copy of a cameras.xml with {alias_in_words(camera)} in its camera"
     )
+
+
+def alias_in_words(camera: str) -> str:
+    """Return the elements of a cameras.xml that give a camera another name."""
+    return f"<Aliases><Alias>{escape(one_line(camera))}</Alias></Aliases>"
 
 
 def is_alias(one: str, other: str) -> bool:
     """Return True if `camera_matrices/cameras.xml` lists both names for one camera.
 
-    Without that file no name is an alias.
+    A model without its maker, as EOS 550D in profiles, is a name of the only camera that ends in
+    it. Without that file no name is an alias.
 
     Raises:
       DataError: the file is damaged.
     """
+    first, second = _cameras_named(one), _cameras_named(other)
+    return any(camera in second for camera in first)
+
+
+def is_listed(name: str) -> bool:
+    """Return True if `camera_matrices/cameras.xml` has a camera of a name, as `is_alias` does."""
+    return bool(_cameras_named(name))
+
+
+def _cameras_named(name: str) -> list[int]:
+    """Return the places of the cameras that a name is of in the stored list, if there is one."""
     try:
         cameras = _stored_cameras()
     except MissingDataError:
-        return False
-    names = {plain_name(one), plain_name(other)}
-    return any(names <= set(map(plain_name, camera.names)) for camera in cameras)
+        return []
+    key = plain_name(name)
+    named = [{plain_name(name) for name in camera.names} for camera in cameras]
+    places = [place for place, names in enumerate(named) if key in names]
+    if places or not key:
+        return places
+    # Modes of one camera are several entries of one model.
+    models = [
+        place
+        for place, names in enumerate(named)
+        if any(name.partition(" ")[2] == key for name in names)
+    ]
+    return models if len({cameras[place].model for place in models}) == 1 else []
 
 
 def stored_matrices() -> dict[str, Float[np.ndarray, "3 3"]]:

@@ -38,15 +38,17 @@ FINGERPRINT_WINDOW = ChromaWindow(64, -0.5, 1.5)
 
 
 class CameraCalibration(NamedTuple):
-    """Matrices from XYZ to camera colours under two illuminants.
+    """Matrices from XYZ to camera colours under two illuminants, or under one.
 
     Attributes:
-      matrices: matrices, one row per camera channel; XYZ are columns.
-      temperatures: correlated colour temperatures of the illuminants in kelvin, ascending.
+      matrices: matrices, one or two, one row per camera channel; XYZ are columns. A single one
+        serves all temperatures.
+      temperatures: correlated colour temperatures of the illuminants in kelvin, ascending; that of
+        a single one is not read and may be NaN.
     """
 
-    matrices: Float[Array, "2 3 3"]
-    temperatures: Float[Array, "2"]
+    matrices: Float[Array, "k 3 3"]
+    temperatures: Float[Array, "k"]
 
 
 @checked
@@ -89,7 +91,12 @@ def daylight_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
 def calibrated_matrix(
     calibration: CameraCalibration, temperature: Float[Array, ""]
 ) -> Float[Array, "3 3"]:
-    """Return the matrix from XYZ to camera colours at a temperature; outside the range its end."""
+    """Return the matrix from XYZ to camera colours at a temperature; outside the range its end.
+
+    A single matrix is not interpolated.
+    """
+    if len(calibration.matrices) == 1:
+        return calibration.matrices[0]
     first, second = 1 / calibration.temperatures
     span = jnp.where(second == first, 1.0, second - first)
     share = jnp.clip((1 / temperature - first) / span, 0, 1)
@@ -156,7 +163,7 @@ def imaginary_camera(
 
     Args:
       first: matrices of one camera.
-      second: matrices of another, under the same illuminants.
+      second: matrices of another, as many and under the same illuminants.
       share: 0 is the first camera and 1 the second.
     """
     matrices = (1 - share) * first.matrices + share * second.matrices

@@ -41,6 +41,7 @@ class LocusPoint(NamedTuple):
       chromaticity: its [R/G, B/G].
       distance: distance of the given chromaticity from it, in units of R/G and B/G. It is positive
         where R/G and B/G are larger than on the locus (magenta), and negative on the green side.
+        The sign is opposite to that of Duv and of `WhitePoint.tint`.
     """
 
     temperature: Float[Array, ""]

@@ -75,8 +75,9 @@ class WhitePoint(NamedTuple):
     Attributes:
       chromaticity: CIE x and y.
       temperature: correlated colour temperature in kelvin.
-      tint: 3,000 times the distance from the Planckian locus in CIE 1960 (u, v); positive for
-        greenish illuminants, above the locus.
+      tint: 3,000 times the distance from the Planckian locus in CIE 1960 (u, v), which is Duv;
+        positive for greenish illuminants, above the locus, and negative for magenta ones. The sign
+        is opposite to that of `LocusPoint.distance`.
     """
 
     chromaticity: Float[Array, "2"]

@@ -199,7 +199,7 @@ class ImageModel:
           others: other images by the same camera, if `needs_others`; fewer than the method reads
             are repeated.
           calibration: calibration of the image's camera, if `needs_calibration`. A model whose
-            training cameras had one matrix each reads only the second matrix.
+            training cameras had one matrix each reads only the last matrix.
 
         Raises:
           UnsuitableImageError: other images or a calibration are needed, or a calibration is given

@@ -13,8 +13,10 @@ from jaxtyping import Float
 from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.learned.parts.camera_mapping import WHITE
 from everlight_data.color.camera_matrices import (
+    alias_in_words,
     find_matrix,
     is_alias,
+    is_listed,
     read_camera_matrices,
     stored_matrices,
     unknown_camera,
@@ -35,20 +37,23 @@ from everlight_data.formats.files import check_readable, refusing
 
 
 class DngCalibration(NamedTuple):
-    """Calibration of a DNG or of a camera profile."""
+    """Calibration of a DNG or of a camera profile, under one illuminant or two."""
 
     calibration: CameraCalibration
     """Matrices from XYZ under the illuminant to camera colours, by temperature.
 
+    A single one has the temperature of its illuminant, NaN where that is unknown, and serves all
+    temperatures: the DNG specification 1.7, chapter 6, interpolates between two alone.
+
     ColorMatrix1 and 2 with AnalogBalance, and with CameraCalibration1 and 2 where the profile's
     signature is theirs.
     """
-    forward: Float[np.ndarray, "2 3 3"] | None = None
+    forward: Float[np.ndarray, "k 3 3"] | None = None
     """Matrices from the reference camera's white-balanced colours to XYZ under D50.
 
     ForwardMatrix1 and 2 in the same order; None where the file has none, or one without an inverse.
     """
-    individual: Float[np.ndarray, "2 3 3"] | None = None
+    individual: Float[np.ndarray, "k 3 3"] | None = None
     """Matrices from the reference camera's colours to those of this camera, in the same order.
 
     AnalogBalance with CameraCalibration1 and 2, for colours by the forward matrices; None without.
@@ -78,7 +83,10 @@ def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> 
 
 
 def single_matrix(matrix: Float[np.ndarray, "3 3"]) -> CameraCalibration:
-    """Return the calibration of a camera with one matrix, which serves all temperatures."""
+    """Return the calibration of a camera with one matrix, which serves all temperatures.
+
+    It stands for both illuminants, so that cameras of one matrix and of two are trained together.
+    """
     matrices = jnp.asarray(np.stack([matrix, matrix]), jnp.float32)
     return CameraCalibration(matrices, jnp.array([STANDARD_A, D65]))
 
@@ -103,7 +111,7 @@ def camera_calibrations(names: Sequence[str]) -> CameraCalibration:
 def read_dng_calibration(path: Path) -> DngCalibration:
     """Read the calibration tags of a DNG or of a camera profile (.dcp); no pixel is read.
 
-    A file with one matrix has it at all temperatures, whatever its illuminant.
+    A file of one illuminant gives one matrix, one of two gives two.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -121,12 +129,13 @@ def read_dng_calibration(path: Path) -> DngCalibration:
             colors = read_dng_colors(tags)
             if not colors.matrices:
                 raise tags.refusal("ColorMatrix1", "is missing", "give a DNG that has it")
-            kelvin = two_temperatures(tags, colors) if len(colors.matrices) > 1 else None
-    order = [0, 0] if kelvin is None else np.argsort(kelvin)
-    calibration = single_matrix(colors.matrices[0])
-    if kelvin is not None:
-        matrices = jnp.asarray(np.stack(colors.matrices)[order], jnp.float32)
-        calibration = CameraCalibration(matrices, jnp.asarray(kelvin[order], jnp.float32))
+            is_single = len(colors.matrices) == 1
+            kelvin = np.array(colors.temperatures) if is_single else two_temperatures(tags, colors)
+    order = np.argsort(kelvin)
+    matrices, temperatures = (
+        jnp.asarray(np.stack(values)[order], jnp.float32) for values in (colors.matrices, kelvin)
+    )
+    calibration = CameraCalibration(matrices, temperatures)
     if any(matrix is None for matrix in colors.forward):
         return DngCalibration(calibration)
     forward, individual = np.stack(colors.forward)[order], np.stack(colors.individual)[order]
@@ -159,7 +168,8 @@ def read_calibrations(
         calibration, name = read_dng_calibration(path).calibration, camera_name(path)
         if name is None:
             raise DataError(f"{path} names no camera; give a cameras.xml that lists it")
-        taken[name] = calibration
+        is_single = len(calibration.matrices) == 1
+        taken[name] = single_matrix(calibration.matrices[0]) if is_single else calibration
     profiles = {}
     for camera in cameras:
         by_dng = [entry for name, entry in taken.items() if is_same_camera(name, camera)]
@@ -237,10 +247,12 @@ def _refuse_other_camera(photo: RawImage, matrices: Path) -> None:
     names = list(itertools.product({photo.camera, *camera_names(photo.path)}, stated))
     if any(is_same_camera(*pair) for pair in names) or any(is_alias(*pair) for pair in names):
         return
+    missing = photo.camera if is_listed(stated[0]) else stated[0]
     raise DataError(
         f"{photo.path} was taken by {photo.camera}, and {matrices} is of {stated[0]}; give "
         "--matrices of the photo's camera. If both names are of one camera, they count as such "
-        "where camera_matrices/cameras.xml below EVERLIGHT_DATA lists them"
+        f"with {alias_in_words(missing)} in this camera of camera_matrices/cameras.xml below "
+        "EVERLIGHT_DATA"
     )
 
 

@@ -31,7 +31,7 @@ class PhotoWhite(NamedTuple):
     temperature: float
     """Correlated colour temperature in kelvin."""
     tint: float
-    """Tint, as raw converters show it; positive for greenish illuminants."""
+    """Tint, as raw converters show it; positive for greenish illuminants, negative for magenta."""
     xyz_to_camera: Float[Array, "3 3"]
     """Matrix for `everlight.color.render`, from XYZ under D65 to camera colours.
 
@@ -94,7 +94,7 @@ def _rendering_matrix(
     where D divides by the reference camera's neutral, (AB · CC)^-1 · neutral.
     """
 
-    def interpolate(matrices: Float[Array, "2 3 3"]) -> Float[Array, "3 3"]:
+    def interpolate(matrices: Float[Array, "k 3 3"]) -> Float[Array, "3 3"]:
         ends = CameraCalibration(
             jnp.asarray(matrices, jnp.float32), colors.calibration.temperatures
         )

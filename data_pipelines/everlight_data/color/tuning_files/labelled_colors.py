@@ -43,12 +43,14 @@ class LabelledColors(NamedTuple):
       names: names of the images.
       temperatures: colour temperatures in kelvin.
       chromaticities: [R/G, B/G] of grey.
+      camera: name of their camera; of thumbnails that of the file.
       patches: patches of each image's chart; empty for thumbnails.
     """
 
     names: tuple[str, ...]
     temperatures: Float[np.ndarray, "n"]
     chromaticities: Float[np.ndarray, "n 2"]
+    camera: str = ""
     patches: Sequence[Patches] = ()
 
 
@@ -83,7 +85,9 @@ def _read_thumbnails(path: Path) -> LabelledColors:
         if not ((temperatures >= MIN_KELVIN) & (temperatures <= MAX_KELVIN)).all():
             raise ValueError(f"a temperature is not between {MIN_KELVIN} and {MAX_KELVIN} kelvin")
     chromaticities = stored.illuminants[:, ::2] / stored.illuminants[:, 1:2]
-    return LabelledColors(stored.names, temperatures.astype(float), chromaticities.astype(float))
+    return LabelledColors(
+        stored.names, temperatures.astype(float), chromaticities.astype(float), path.stem
+    )
 
 
 def _measure_folder(folder: Path) -> LabelledColors:
@@ -106,6 +110,7 @@ def _measure_folder(folder: Path) -> LabelledColors:
         tuple(path.name for path in paths),
         np.array(temperatures, float),
         illuminants[:, ::2] / illuminants[:, 1:2],
+        seen[0].camera if seen else "",
         patches,
     )
 

@@ -29,7 +29,7 @@ REMEDY = (
     "Give a tuning file of libcamera for Raspberry Pi, version 2, such as those in "
     "/usr/share/libcamera/ipa/rpi."
 )
-_CURVE_DIGITS, _MATRIX_DIGITS = 4, 5
+CURVE_DIGITS, _MATRIX_DIGITS = 4, 5
 """Decimals of libcamera's own files."""
 
 
@@ -241,7 +241,7 @@ def _number(value: float, digits: int) -> str:
 
 
 def _curve_row(row: Sequence[float]) -> str:
-    return ", ".join([_number(row[0], 1), *(_number(value, _CURVE_DIGITS) for value in row[1:])])
+    return ", ".join([_number(row[0], 1), *(_number(value, CURVE_DIGITS) for value in row[1:])])
 
 
 def _matrix_row(row: Sequence[float]) -> str:

@@ -41,7 +41,8 @@ class CurvePoint(NamedTuple):
       kelvin: its colour temperature.
       red: its R/G.
       blue: its B/G.
-      distance: distance of the estimate from it, as `LocusPoint.distance`.
+      distance: distance of the estimate from it, as `LocusPoint.distance`: positive on the magenta
+        side.
     """
 
     kelvin: float

@@ -81,9 +81,13 @@ class EstimateOptions:
     lux): a number, or a CSV file with the columns photo and lux."""
     tuning: Path | None = None
     """Tuning file of libcamera for Raspberry Pi, of the camera that took the photos. Each estimate
-    gets the colour temperature of the nearest point of its CT curve, and the distance from it."""
+    gets the colour temperature of the nearest point of its CT curve, and the distance from it,
+    positive on the magenta side. A file that is named after another module, as imx219.json for
+    photos or a model of imx708, is refused."""
     on_curve: bool = False
-    """True corrects photos by that nearest point in place of the model's own estimate."""
+    """True corrects photos by that nearest point in place of the model's own estimate. The white
+    point (temperature, tint) and sidecars are then those of the nearest point, also by
+    --matrices."""
     homography: Path | None = None
     """JSON file for pairs with {"matrix": [[...], [...], [...]]} from main to second pixels, or
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it

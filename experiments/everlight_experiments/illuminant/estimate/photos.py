@@ -31,7 +31,13 @@ from everlight_data.color.raw_files.photo_whites import (
 from everlight_data.color.raw_files.photos import is_picture, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.color.tuning_files.libcamera import read_tuning
+from everlight_data.color.tuning_files.module_names import (
+    are_other_modules,
+    module_of,
+    refuse_other_module,
+)
 from everlight_data.errors import DataError
+from everlight_data.sets.camera_tuning import TemperatureCurve
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.core.locus_rows import CurvePoint, nearest_to
 from everlight_experiments.illuminant.estimate.options import (
@@ -67,7 +73,7 @@ def deferred_photo_estimates(
     photos = options.photos()
     captures = _captures(photos, model, options)
     others = _additional_images(photos, model, options) if model.needs_others else {}
-    curve = None if options.tuning is None else read_tuning(options.tuning).needed_curve()
+    curve = None if options.tuning is None else _read_curve(options.tuning, photos, model)
 
     def estimate(path: Path) -> FileEstimate:
         photo = _read(path, options)
@@ -86,7 +92,8 @@ def deferred_photo_estimates(
         if point is not None:
             row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
         if len(photos) == 1:
-            lines += [] if white is None else [f"white point: {describe_white(white)}"]
+            what = "white point of the CT curve's point" if options.on_curve else "white point"
+            lines += [] if white is None else [f"{what}: {describe_white(white)}"]
             lines += [f"written: {path}" for path in written.paths]
         return FileEstimate(path, result, row, lines)
 
@@ -151,6 +158,26 @@ def _with_point(lines: Sequence[str], point: CurvePoint, used: bool) -> list[str
     """Return the printed lines with those of the CT curve, on the same line if there is one."""
     added = point.in_words() + ("; the photo is corrected by it" if used else "")
     return [f"{lines[0]}; {added}"] if len(lines) == 1 else [*lines, added]
+
+
+def _read_curve(tuning: Path, photos: Sequence[Path], model: ImageModel) -> TemperatureCurve:
+    """Return the CT curve of a tuning file, and print which one it is.
+
+    Raises:
+      DataError: the file has none, or is named after another camera than a photo, or than the only
+        camera of a model whose photos name none.
+    """
+    curve, is_known = read_tuning(tuning).needed_curve(), True
+    for path in photos:
+        named = None if is_picture(path) else camera_name(path)
+        camera, what = named or "", f"the camera of {path}"
+        if module_of(camera) is None and len(model.cameras) == 1:
+            camera, what = model.cameras[0], "the camera of the model"
+        refuse_other_module(tuning, camera, what)
+        is_known &= are_other_modules(tuning.stem, camera) is not None
+    unknown = "" if is_known else "; no name tells whether the photos are by its camera"
+    print(f"CT curve of {tuning}; {model.name} {_trained_in_words(model)}{unknown}")
+    return curve
 
 
 def _read(path: Path, options: EstimateOptions) -> RawImage:
@@ -226,10 +253,13 @@ def _lines(photo: RawImage, result: PhotoEstimate, model: ImageModel, single: bo
     described = describe_estimate(result.estimate, validated)
     if not single:
         return [f"{photo.path}: {described}"]
-    trained = f"trained for {' + '.join(model.cameras)}" if validated else "without training"
     return [
         f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
-        f"{black_text(photo)}, white {photo.white_level}; {model.name} {trained}",
+        f"{black_text(photo)}, white {photo.white_level}; {model.name} {_trained_in_words(model)}",
         *([describe_score(result.estimate, validated)] if validated else []),
         f"illuminant: {described}",
     ]
+
+
+def _trained_in_words(model: ImageModel) -> str:
+    return f"trained for {' + '.join(model.cameras)}" if model.errors else "without training"

@@ -24,11 +24,13 @@ from everlight_data.color.tuning_files.labelled_colors import (
     read_labelled_colors,
 )
 from everlight_data.color.tuning_files.libcamera import (
+    CURVE_DIGITS,
     read_tuning,
     replace_colors,
     searched_temperatures,
     write_tuning,
 )
+from everlight_data.color.tuning_files.module_names import refuse_other_module
 from everlight_data.color.tuning_files.tuning_colors import illuminants_at
 from everlight_data.errors import DataError
 from everlight_data.sets.camera_tuning import ColorMatrices, TemperatureCurve, Tuning
@@ -37,7 +39,9 @@ from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import check_options
 
 MIN_TEMPERATURES = 2
-"""Minimum number of different colour temperatures, the points of the shortest locus."""
+"""Minimum number of different whole colour temperatures, the points of the shortest locus."""
+SAME_CURVE = 0.0005
+"""Mean distance of illuminants that a curve gave, by the rounding of its four decimals."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,9 @@ class ExportOptions:
     temperature, or a folder of raw photographs of a colour chart, whose names state the kelvin as
     in scene_5000k.dng, with an optional charts.json of chart corners."""
     tuning: Path
-    """Tuning file of libcamera for Raspberry Pi to copy."""
+    """Tuning file of libcamera for Raspberry Pi to copy. One that is named after another module
+    than the source's camera, as imx219.json for imx708.npz, is refused. Its ct_curve should not be
+    what the source's illuminants were made from: the new curve would only repeat it."""
     out: Path
     """File to write, .json. It is the tuning file with other numbers in ct_curve and, from
     photographs of a chart, in ccms; every other character is that of the tuning file."""
@@ -79,12 +85,14 @@ def export(options: ExportOptions) -> Path:
     if options.source.is_dir():
         tuning.needed_matrices()
     colors = read_labelled_colors(options.source)
-    if len({*colors.temperatures.tolist()}) < MIN_TEMPERATURES:
+    refuse_other_module(options.tuning, colors.camera, f"the camera of {options.source}")
+    if len(np.unique(np.round(colors.temperatures))) < MIN_TEMPERATURES:
         raise DataError(
             f"{options.source} has {counted(len(colors.names), 'image')} of fewer than "
             f"{MIN_TEMPERATURES} colour temperatures; add images under other illuminants"
         )
     curve = fit_curve(colors, options.points)
+    _refuse_one_color(options.source, curve)
     matrices = fit_matrices(colors) if colors.patches else None
     text = replace_colors(tuning, curve, matrices)
     make_folder(options.out.parent)
@@ -95,6 +103,7 @@ def export(options: ExportOptions) -> Path:
         f"{low:.0f} K to {high:.0f} K; the images are {residual(colors, curve):.4f} from it on "
         "average, in R/G and B/G"
     )
+    print(replaced_in_words(colors, tuning))
     if matrices is None:
         print("ccms: those of the tuning file, since the source shows no colour chart")
     else:
@@ -143,6 +152,15 @@ def residual(colors: LabelledColors, curve: TemperatureCurve) -> float:
     return float(np.linalg.norm(colors.chromaticities - on_curve, axis=1).mean())
 
 
+def replaced_in_words(colors: LabelledColors, tuning: Tuning) -> str:
+    """Return how far illuminants are from the curve that is replaced, at their temperatures."""
+    distance = residual(colors, tuning.needed_curve())
+    replaced = f"replaced: the ct_curve of {tuning.path}; the images are {distance:.4f} from it"
+    if distance >= SAME_CURVE:
+        return replaced
+    return f"{replaced}, thus their illuminants are its points, and the new curve only repeats it"
+
+
 def curve_warnings(tuning: Tuning, curve: TemperatureCurve) -> list[str]:
     """Return what may make libcamera's white balance wrong by a CT curve.
 
@@ -168,6 +186,17 @@ def curve_warnings(tuning: Tuning, curve: TemperatureCurve) -> list[str]:
                 "check the temperatures of the images"
             )
     return warnings
+
+
+def _refuse_one_color(source: Path, curve: TemperatureCurve) -> None:
+    """Refuse a CT curve whose points have one colour in the file, and thus no temperature."""
+    colors = np.unique(np.round(curve.chromaticities, CURVE_DIGITS), axis=0)
+    if len(colors) == 1:
+        red, blue = colors[0]
+        raise DataError(
+            f"the illuminants of {source} have R/G {red:g} and B/G {blue:g} at all temperatures, "
+            "which gives no curve; check the illuminants and the temperatures"
+        )
 
 
 def _fit_matrix(charts: list[Patches]) -> Float[np.ndarray, "3 3"]:

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import numpy as np
+
 from everlight.checks import Between
 from everlight.color.thumbnails import SATURATION
 from everlight_data.color.dmcc_thumbnails import scenes_of, thumbnail_files
@@ -20,10 +22,13 @@ from everlight_data.color.photographs.thumbnails import Saturated, thumbnail_cam
 from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library, measured_library
 from everlight_data.color.tuning_files.libcamera import read_tuning
+from everlight_data.color.tuning_files.module_names import refuse_other_module
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
+from everlight_data.sets.camera_tuning import Tuning
 from everlight_data.sets.constancy_set import ConstancySet
+from everlight_experiments.illuminant.core.locus_rows import nearest_points
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import ExperimentOptions
 
@@ -33,6 +38,11 @@ RENDERED = 162
 """Number of rendered scenes, each by every camera."""
 MIN_IMAGES = 45
 """Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+
+MAX_DISTANCE = 0.25
+"""Largest median distance of illuminants from their camera's CT curve, in R/G and B/G. Those of
+Raspberry Pi's images are up to 0.10 from libcamera's files of their own sensor, and 0.02 to 0.55
+from those of others."""
 
 MASKED: dict[Saturated, str] = {
     "highlights": f"pixels at 0 (charts) and from {SATURATION} of an image's maximum on are masked",
@@ -63,9 +73,10 @@ class ImageOptions(ExperimentOptions):
     cameras.xml of rawspeed or darktable. By default camera_matrices/cameras.xml below
     EVERLIGHT_DATA."""
     tunings: tuple[Path, ...] = ()
-    """Tuning files of libcamera for Raspberry Pi, one by each camera: CAMERA.json, or any name for
-    one camera. Estimates get a second row, on the file's CT curve, and their errors in mired. The
-    release raspberry-pi-awb brings its own."""
+    """Tuning files of libcamera for Raspberry Pi, one by each camera: CAMERA.json; for one camera
+    any name but that of another module, such as imx219.json for imx708. Estimates get a second row,
+    on the file's CT curve, and their errors in mired. The release raspberry-pi-awb brings its
+    own."""
     side: Annotated[int, Between(32, 2_000)] = 64
     """Longest side in pixels; larger images are averaged down to it."""
     saturated: Saturated = "highlights"
@@ -134,6 +145,9 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
     # All counts are known before the first image is read.
     options.check_counts({camera: len(sets[camera].names) for camera in chosen})
     images = {camera: read_camera_images(sets[camera], options.side) for camera in chosen}
+    if options.release:
+        longest = max(max(data.masks.shape[1:]) for data in images.values())
+        note += f", longest side {longest} pixels; larger images are averaged down"
     for camera, data in images.items():
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
@@ -157,11 +171,33 @@ def _with_tunings(
                 f"{path} is named after no camera of {', '.join(images)}; name each of --tunings "
                 "CAMERA.json"
             )
+        refuse_other_module(path, camera, "the images' camera")
         tuning = read_tuning(path)
         tuning.needed_curve()
         tuning.needed_matrices()
+        print(_tuning_in_words(tuning, camera, images[camera]))
         tuned[camera] = images[camera]._replace(tuning=tuning)
     return tuned
+
+
+def _tuning_in_words(tuning: Tuning, camera: str, images: CameraImages) -> str:
+    """Return how far a camera's illuminants are from the CT curve that is taken for its own.
+
+    Raises:
+      DataError: the file has no curve, or one that cannot be the camera's.
+    """
+    points = nearest_points(tuning.needed_curve(), images.illuminants)
+    distance = float(np.median(np.abs(points.distance)))
+    if distance > MAX_DISTANCE:
+        raise DataError(
+            f"{tuning.path} cannot be the tuning file of {camera}: half of its images' illuminants "
+            f"are more than {distance:.2f} from the CT curve in R/G and B/G; give its own file, or "
+            "leave out --tunings"
+        )
+    return (
+        f"tuning file of {camera}: {tuning.path}; the median illuminant of the images is "
+        f"{distance:.3f} from its CT curve, in R/G and B/G"
+    )
 
 
 def _grouped(options: ImageOptions, images: Mapping[str, CameraImages]) -> dict[str, CameraImages]:
@@ -206,7 +242,7 @@ def _chosen(options: ImageOptions, known: Sequence[str]) -> Sequence[str]:
 def _read_sets(options: ImageOptions) -> tuple[dict[str, ConstancySet], str]:
     if options.release and options.folder:
         sets = PHOTOGRAPH_SETS[options.release](options.folder)
-        return sets, f"{options.release} as released, averaged down to {options.side} pixels"
+        return sets, f"{options.release} as released"
     files, names = options.thumbnails, ", ".join(file.name for file in options.thumbnails)
     sets = thumbnail_cameras(files or thumbnail_files(), options.camera, options.saturated)
     if not files:

@@ -8,6 +8,7 @@ camera in turn, by training on the others, for several; with `--split groups` of
 whole groups of all cameras, such as contributors or sessions.
 """
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -63,6 +64,7 @@ from everlight_experiments.illuminant.photographs.source import (
     suffices,
 )
 from everlight_experiments.report.cells import counted
+from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
 
 BASELINES = ("GW", "SoG")
@@ -138,11 +140,13 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     comparison = _compared(by_row, sets)
     comparisons = {"held-out": comparison}
     folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
-    command = f"everlight illuminant estimate PHOTO_OR_FOLDER --model {out}"
+    command = _estimate_command(out, model, data)
     experiment = _experiment(model, comparison, cameras, options.seed, command)
     # Every image is tested once; only groups are units, and their comparison has the images' order.
-    experiment = replace(experiment, after=locus_sections(comparison, by_row, data))
-    report = publish(folder, experiment)
+    after = locus_sections(comparison, by_row, data)
+    report = publish(folder, replace(experiment, after=after))
+    if data.tunings:
+        print("\n".join(_printed_rows(comparison, after)))
     statistics = fold_statistics(comparison.errors()[method.name])
     print(
         f"{method.name} on images outside its training: mean error "
@@ -150,6 +154,35 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     )
     print(f"model: {out}\nuse it: {command}")
     return report
+
+
+def _estimate_command(out: Path, model: ImageModel, data: IlluminantImages) -> str:
+    """Return the command that uses a model, with the files and numbers that it reads of a photo."""
+    words = ["everlight illuminant estimate PHOTO_OR_FOLDER", "--model", shlex.quote(str(out))]
+    if model.captures:
+        words += ["--lux", "LUX"]
+    files = {shlex.quote(str(tuning.path)) for tuning in data.tunings.values()}
+    if files:
+        words += ["--tuning", *(files if len(files) == 1 else ["TUNING_FILE_OF_THE_CAMERA"])]
+    return " ".join(words)
+
+
+def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[str]:
+    """Return lines of every method's mean errors, in mired too where the report has them."""
+    by_method = {
+        row[0]: [f"{row[place]} ({row[place + 1]})" for place in (1, 3)]
+        for section in sections
+        for table in section.items
+        for row in table.rows
+    }
+    columns = ["degrees", *(["mired", "degrees at 5,000 K"] if by_method else [])]
+    lines = [["mean errors (95% intervals)", *columns]]
+    for name, errors in comparison.errors().items():
+        low, high = comparison.interval(errors)
+        mean = fold_statistics(errors)["mean"][0]
+        lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:

@@ -151,7 +151,7 @@ def _fit(images: LabelledImages, side: SideInformation, **training: Any) -> Cali
     taken = observed(images.features), images.illuminants, images.cameras
     calibrations = jax.tree.map(jnp.asarray, side.calibrations)
     model = fit_calibrated_camera(*taken, calibrations, key=jax.random.key(0), **training)
-    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, -1])
     return _apply_calibration(model, by_temperature, rows_of(calibrations, side.camera_number))
 
 
@@ -161,7 +161,7 @@ def _apply_calibration(
 ) -> CalibratedFit:
     """Return the model with the fingerprint of a camera."""
     both = jnp.asarray(calibration.matrices)
-    read = calibration._replace(matrices=jnp.where(by_temperature, both, both[1]))
+    read = calibration._replace(matrices=jnp.where(by_temperature, both, both[-1]))
     fingerprint = camera_fingerprint(read, model.settings.fingerprint_window)
     return CalibratedFit(model, fingerprint, by_temperature)
 

@@ -176,6 +176,14 @@ def test_temperature_and_matrix_equal_a_float64_iteration(true_kelvin):
     )
     single = CameraCalibration(jnp.float32([DAYLIGHT, DAYLIGHT]), jnp.array([2856.0, 6504.0]))
     np.testing.assert_array_equal(interpolated_matrix(single, temperature), jnp.float32(DAYLIGHT))
+    single_one = CameraCalibration(jnp.float32([DAYLIGHT]), jnp.array([jnp.nan]))
+    np.testing.assert_array_equal(
+        interpolated_matrix(single_one, temperature), jnp.float32(DAYLIGHT)
+    )
+    results = [
+        illuminant_temperature(known, jnp.float32(illuminant)) for known in (single, single_one)
+    ]
+    np.testing.assert_array_equal(*results)
 
 
 def test_an_imaginary_view_has_both_cameras_matrices_at_the_illuminants_temperature(rng):

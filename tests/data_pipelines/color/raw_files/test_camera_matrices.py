@@ -1,12 +1,14 @@
 """Readers of calibration matrices: small files of the form, the real list, damaged ones."""
 
+import re
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
-from everlight_data.color.camera_matrices import find_matrix, read_camera_matrices
+from everlight_data.color.camera_matrices import find_matrix, is_alias, read_camera_matrices
 from everlight_data.color.photographs.camera_names import NUS8_CAMERAS, is_same_camera
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
@@ -127,7 +129,9 @@ def test_a_dngs_matrices_are_in_the_order_of_temperatures(tmp_path):
     np.testing.assert_allclose(calibration.matrices, [CANON + 0.05, CANON], atol=1e-4)
     np.testing.assert_allclose(forward, [np.eye(3), 2 * np.eye(3)], atol=1e-4)
     one = read_dng_calibration(written(tmp_path / "one.dng", (50721, 50722, 50779, 50965)))
-    np.testing.assert_allclose(one.calibration.matrices, [CANON, CANON], atol=1e-4)
+    assert one.calibration.matrices.shape == one.forward.shape == one.individual.shape == (1, 3, 3)
+    np.testing.assert_allclose(one.calibration.matrices[0], CANON, atol=1e-4)
+    np.testing.assert_array_equal(one.calibration.temperatures, [6504])
     assert (one.forward == 2 * np.eye(3)).all()
     none = read_dng_calibration(written(tmp_path / "none.dng", (50964,)))
     assert none.forward is None
@@ -193,7 +197,8 @@ def test_one_matrix_with_calibration_serves_both_readers(tmp_path, rng):
     parts = calibrated_dng(path, rng, color_2=None, illuminants=(0, 0))
     expected = np.diag(parts["balance"]) @ parts["calibration_1"] @ parts["color_1"]
     calibration = read_dng_calibration(path).calibration
-    np.testing.assert_allclose(calibration.matrices, [expected] * 2, rtol=1e-5)
+    np.testing.assert_allclose(calibration.matrices, expected[None], rtol=1e-5)
+    assert np.isnan(calibration.temperatures).all()
     np.testing.assert_allclose(read_raw(path).xyz_to_camera, expected, rtol=1e-5)
 
 
@@ -285,6 +290,15 @@ def test_case_spaces_and_a_repeated_maker_do_not_count(requested):
     np.testing.assert_array_equal(find_matrix(cameras, requested), CANON)
 
 
+def test_the_message_about_a_name_without_a_maker_has_an_alias_that_works(tmp_path):
+    path = listed(tmp_path)
+    with pytest.raises(DataError, match="did you mean 'Canon EOS 550D'") as caught:
+        find_matrix(read_camera_matrices(path), "EOS 550D")
+    (alias,) = re.findall("<Aliases>.*</Aliases>", str(caught.value))
+    path.write_text(LIST.replace("</ID>\n    <Aliases>", f"</ID>{alias}<Aliases>"))
+    np.testing.assert_array_equal(find_matrix(read_camera_matrices(path), "EOS 550D"), CANON)
+
+
 def test_published_names_of_the_real_list(real_data):
     cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
     same = {
@@ -296,6 +310,9 @@ def test_published_names_of_the_real_list(real_data):
     for name, others in same.items():
         for other in others:
             np.testing.assert_array_equal(find_matrix(cameras, other), find_matrix(cameras, name))
+    # RawTherapee's profile of the camera has the model alone.
+    assert is_alias("EOS 550D", "Canon EOS 550D")
+    assert not is_alias("EOS 5D", "Canon EOS 5D Mark II")
     # The list is older than these cameras, and has names of several cameras.
     for name in ("Canon EOS R7", "Canon EOS R6 Mark II", "camera", "Panasonic", "Sony"):
         with pytest.raises(DataError, match="no calibration matrix of"):

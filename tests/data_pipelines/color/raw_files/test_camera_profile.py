@@ -6,9 +6,11 @@ import struct
 import subprocess
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.color.raw_files.camera_profile import (
     IlluminantMatrices,
@@ -18,6 +20,7 @@ from everlight_data.color.raw_files.camera_profile import (
     read_profile,
     write_profile,
 )
+from everlight_data.color.raw_files.dng_colors import TEMPERATURES
 from everlight_data.color.raw_files.raw import camera_name
 from everlight_data.errors import DataError
 
@@ -62,7 +65,8 @@ def test_bytes_made_by_hand_are_read_and_written_again(tmp_path, order, padding)
     write_profile(tmp_path / "again.dcp", profile)
     assert (tmp_path / "again.dcp").read_bytes() == content
     calibration = read_dng_calibration(path).calibration
-    np.testing.assert_allclose(calibration.matrices, [DAY, DAY], rtol=1e-6)
+    assert calibration.matrices.shape == (1, 3, 3)
+    np.testing.assert_allclose(calibration.matrices[0], DAY, rtol=1e-6)
 
 
 @needs_profiles
@@ -73,6 +77,26 @@ def test_every_profile_of_rawtherapee_has_its_bytes_again():
         assert profile_bytes(profile) == path.read_bytes(), path
     dual = [profile for profile in profiles if any(tag.code == 50722 for tag in profile.tags)]
     assert (len(profiles), len(dual)) >= (139, 102)
+
+
+@needs_profiles
+def test_a_profile_has_as_many_matrices_as_illuminants():
+    """A profile of one illuminant has no second temperature to interpolate towards."""
+    single = []
+    for path in sorted(PROFILES.glob("*.dcp")):
+        codes = {tag.code for tag in read_profile(path).tags}
+        count = 2 if 50722 in codes else 1
+        result = read_dng_calibration(path)
+        assert result.calibration.matrices.shape == (count, 3, 3), path
+        assert result.calibration.temperatures.shape == (count,), path
+        assert result.forward is None or len(result.forward) == len(result.individual) == count
+        single += [result] if count == 1 else []
+    assert len(single) >= 37
+    for result in single[:3]:
+        kelvin = float(result.calibration.temperatures[0])
+        assert kelvin in TEMPERATURES.values()
+        at_ends = [calibrated_matrix(result.calibration, jnp.float32(k)) for k in (2000, 9000)]
+        np.testing.assert_array_equal(at_ends[0], at_ends[1])
 
 
 @needs_profiles

@@ -152,6 +152,34 @@ def test_matrices_of_another_camera_are_refused(tmp_path):
             run(tmp_path, photo, matrices=path)
 
 
+def test_the_message_about_another_name_has_an_alias_that_works(tmp_path, monkeypatch):
+    """A model alone is known by the list's names; any other name is added to it."""
+    folder = tmp_path / "data" / "camera_matrices"
+    folder.mkdir(parents=True)
+    rows = "".join(f"<ColorMatrixRow>{row}</ColorMatrixRow>" for row in ("1 0 0", "0 1 0", "0 0 1"))
+    camera = '<Camera make="Canon" model="EOS 550D">{}<ColorMatrices><ColorMatrix planes="3">'
+    listed = f"<Cameras>{camera}{rows}</ColorMatrix></ColorMatrices></Camera></Cameras>"
+    (folder / "cameras.xml").write_text(listed.format(""))
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path / "data"))
+    profile = tmp_path / "canon.dcp"
+    write_profile(
+        profile, new_profile("Canon EOS 550D", "", [IlluminantMatrices(17, WARM, FORWARD[0])])
+    )
+    photo = write_dng(tmp_path / "a.dng", colored_scene(), 512, 16383, DAY, model="EOS 550D")
+    run(tmp_path, photo, matrices=profile)
+    photo = write_dng(tmp_path / "b.dng", colored_scene(), 512, 16383, DAY, model="Kiss")
+    with pytest.raises(DataError, match="is of Canon EOS 550D; give --matrices") as caught:
+        run(tmp_path, photo, matrices=profile)
+    (alias,) = re.findall("<Aliases>.*</Aliases>", str(caught.value))
+    (folder / "cameras.xml").write_text(listed.format(alias))
+    run(tmp_path, photo, matrices=profile)
+    other = tmp_path / "kiss.dcp"
+    write_profile(other, new_profile("Kiss 2", "", [IlluminantMatrices(17, WARM, FORWARD[0])]))
+    with pytest.raises(DataError, match="<Alias>Kiss 2</Alias>"):
+        run(tmp_path, photo, matrices=other)
+    assert table_of(tmp_path)[0]["temperature, K"]
+
+
 def test_matrices_serve_an_alias_and_a_photo_without_a_name(tmp_path, monkeypatch):
     """The list cameras.xml names both, as it does Canon EOS 600D and EOS REBEL T3i."""
     folder = tmp_path / "data" / "camera_matrices"

@@ -80,6 +80,54 @@ def test_knots_are_temperatures_of_images(rng, tmp_path):
     assert (np.diff(curve.chromaticities[:, 0]) < 0).all()
 
 
+def test_a_tuning_file_of_another_camera_is_refused(options, rng, tmp_path):
+    """A copy with the camera's name is the way out for a camera without a file of its own."""
+    source = labelled(tmp_path / "imx708.npz", KELVIN, rng)
+    other = shutil.copy(options.tuning, tmp_path / "imx219.json")
+    message = r"imx219\.json is named after imx219, and the camera of .*imx708\.npz after imx708"
+    with pytest.raises(DataError, match=message):
+        export(replace(options, source=source, tuning=other))
+    copied = shutil.copy(other, tmp_path / "imx708.json")
+    assert export(replace(options, source=source, tuning=copied)).exists()
+
+
+def test_an_export_says_whether_it_only_repeats_the_curve(options, rng, tmp_path, capsys):
+    """Labels that the tuning file's own curve gave have its points."""
+    export(options)
+    assert "imx1.json; the images are 0." in (printed := capsys.readouterr().out)
+    assert "repeats" not in printed
+    curve = read_tuning(options.tuning).curve
+    source = labelled(tmp_path / "own.npz", curve.temperatures, rng)
+    stored = dict(np.load(source))
+    colors = np.insert(curve.chromaticities, 1, 1, axis=1)
+    np.savez(source, **stored | {"illuminant_rgb": colors})
+    written = read_tuning(export(replace(options, source=source, out=tmp_path / "own2.json")))
+    np.testing.assert_allclose(written.curve.chromaticities, curve.chromaticities, atol=1e-4)
+    assert "imx1.json; the images are 0.0000 from it, thus their illuminants are its points, " in (
+        capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize("kelvin", [[4000.0, 4000.04], [4000.01, 4000.02], [4000.0, 4000.3]])
+def test_one_temperature_is_no_curve(options, rng, kelvin):
+    """A file has one decimal, and the differences are below what anybody measures."""
+    labelled(options.source, np.array(kelvin), rng)
+    with pytest.raises(DataError, match=r"mine\.npz has 2 images of fewer than 2 colour temperat"):
+        export(options)
+    assert not options.out.exists()
+
+
+@pytest.mark.parametrize("kelvin", [[4000.0, 5000.0], [2500.0, 4000.0, 6000.0]])
+def test_one_color_is_no_curve(options, rng, kelvin):
+    labelled(options.source, np.array(kelvin), rng)
+    stored = dict(np.load(options.source))
+    same = np.broadcast_to([0.6, 1, 0.5], stored["illuminant_rgb"].shape)
+    np.savez(options.source, **stored | {"illuminant_rgb": same})
+    with pytest.raises(DataError, match=r"mine\.npz have R/G 0\.6 and B/G 0\.5 at all temperat"):
+        export(options)
+    assert not options.out.exists()
+
+
 def libcamera_value(temperature, temperatures, values):
     """Return a value by libcamera's `Pwl::eval`, which extends the first and last segments."""
     span = np.clip(np.searchsorted(temperatures, temperature) - 1, 0, len(temperatures) - 2)
@@ -137,7 +185,7 @@ def test_matrices_are_those_of_the_charts_of_a_temperature(rng):
         for chart, matrix in zip(balanced, (day, warm, day), strict=True)
     ]
     kelvin = np.array([5000.0, 3000, 5000])
-    fitted = fit_matrices(LabelledColors(("a", "b", "c"), kelvin, np.ones((3, 2)), patches))
+    fitted = fit_matrices(LabelledColors(("a", "b", "c"), kelvin, np.ones((3, 2)), "", patches))
     np.testing.assert_array_equal(fitted.temperatures, [3000, 5000])
     np.testing.assert_allclose(fitted.matrices, [warm, day], atol=1e-4)
 

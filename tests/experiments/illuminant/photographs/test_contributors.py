@@ -2,8 +2,11 @@
 
 import html
 import re
+import shlex
+import shutil
 from dataclasses import replace
 
+import imagecodecs
 import numpy as np
 import pytest
 
@@ -13,20 +16,23 @@ from everlight_data.color.tuning_files.libcamera import parse_tuning
 from everlight_data.errors import DataError
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
+from everlight_experiments.cli import main
 from everlight_experiments.illuminant.core import locus_rows
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
-from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras
+from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails
 
 COUNT = 12
+NEAR_CURVE = {"low": (0.45, 0.8, 0.35), "high": (0.65, 1, 0.6)}
+"""Ends of random illuminants that are near the tuning file's CT curve."""
 
 
 @pytest.fixture
 def options(tmp_path, monkeypatch):
     """Write two cameras' images by five contributors; one of them has two images."""
     monkeypatch.setattr(source, "MIN_IMAGES", 20)
-    files = write_cameras(tmp_path, np.random.default_rng(3), COUNT)
+    files = write_cameras(tmp_path, np.random.default_rng(3), COUNT, **NEAR_CURVE)
     rows = ["camera,image,group"]
     for camera in ("A1", "B2"):
         contributors = [f"c{row % 4}" for row in range(COUNT - 1)] + ["small"]
@@ -87,6 +93,41 @@ def test_tuning_files_are_named_after_cameras(options, tmp_path):
         run_train(replace(options, tunings=(tmp_path / "imx1.json",)))
 
 
+def test_the_distance_of_labels_from_a_tuning_files_curve_is_printed(options, capsys):
+    run_train(options)
+    printed = capsys.readouterr().out
+    with np.load(options.thumbnails[1]) as stored:
+        labels = stored["illuminant_rgb"][:, ::2] / stored["illuminant_rgb"][:, 1:2]
+    curve = parse_tuning("a.json", TUNING).curve
+    kelvin = np.linspace(3000, 7600, 4601)
+    dense = np.stack([np.interp(kelvin, curve.temperatures, c) for c in curve.chromaticities.T], 1)
+    median = np.median(np.linalg.norm(labels[:, None] - dense, axis=2).min(axis=1))
+    (line,) = [line for line in printed.splitlines() if line.startswith("tuning file of B2: ")]
+    assert f"B2.json; the median illuminant of the images is {median:.3f} from its CT" in line
+
+
+def test_a_tuning_file_of_another_camera_is_refused(options, tmp_path, capsys):
+    """One camera's file may have any name that states no other module."""
+    rng = np.random.default_rng(3)
+    write_thumbnails(tmp_path / "imx708.npz", "imx708", 2 * COUNT, rng, **NEAR_CURVE)
+    (tmp_path / "who.txt").write_text("\n".join(f"c{row % 4}" for row in range(2 * COUNT)))
+    one = replace(
+        options, thumbnails=(tmp_path / "imx708.npz",), groups=tmp_path / "who.txt", tunings=()
+    )
+    for stem in ("imx219", "imx708_wide"):
+        (tmp_path / f"{stem}.json").write_text(TUNING)
+        with pytest.raises(
+            DataError, match=rf"{stem}\.json is named after {stem}, and .* after imx7"
+        ):
+            run_train(replace(one, tunings=(tmp_path / f"{stem}.json",)))
+    (tmp_path / "mine.json").write_text(TUNING)
+    run_train(replace(one, tunings=(tmp_path / "mine.json",)))
+    assert "tuning file of imx708: " in capsys.readouterr().out
+    write_thumbnails(tmp_path / "imx708.npz", "imx708", 2 * COUNT, rng)
+    with pytest.raises(DataError, match=r"mine\.json cannot be the tuning file of imx708: half of"):
+        run_train(replace(one, tunings=(tmp_path / "mine.json",)))
+
+
 @pytest.fixture
 def released(options, monkeypatch, tmp_path):
     """Patch a release whose illuminants and cameras' estimates are points of the locus."""
@@ -125,6 +166,45 @@ def test_the_cameras_own_estimates_are_compared_in_mired(released):
     (row,) = [row for row in rows if row and html.unescape(row[0]) == locus_rows.CAMERA]
     assert row[1:3] == ["10.00", "10.00 to 10.00"]
     assert row[5] == "0.000"
+
+
+def test_the_console_has_the_rows_of_the_report(released, capsys):
+    """Every method, on the curve and off it, and the camera's own estimates, also in mired."""
+    report = run_train(released)
+    printed = capsys.readouterr().out
+    names = [name + end for name in ("GW", "SoG") for end in ("", locus_rows.ON_LOCUS)]
+    for name in (*names, locus_rows.CAMERA):
+        (line,) = re.findall(rf"^{re.escape(name)}  +(\d.*)$", printed, re.MULTILINE)
+        assert len(re.findall(r"\d\.\d\d \(\d+\.\d\d to \d+\.\d\d\)", line)) == 3
+    assert re.search(
+        rf"^{locus_rows.CAMERA} .* 10\.00 \(10\.00 to 10\.00\) ", printed, re.MULTILINE
+    )
+    assert "degrees at 5,000 K" in printed
+    # The images have 16 pixels, and --side is 32.
+    assert "as released, longest side 16 pixels; larger images are averaged" in report.read_text()
+
+
+def test_the_printed_command_has_the_tuning_file(options, tmp_path, capsys):
+    """The test repeats it as it stands, with a picture in place of the first word."""
+    folder = tmp_path / "with space"
+    folder.mkdir()
+    shutil.copy(tmp_path / "A1.json", folder / "A1.json")
+    one = replace(
+        options, cameras=("A1",), tunings=(folder / "A1.json",), split="cross-camera", groups=None
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "MIN_IMAGES", COUNT)
+        run_train(replace(one, out=folder / "model"))
+    (command,) = re.findall(r"^use it: everlight (.*)$", capsys.readouterr().out, re.MULTILINE)
+    words = shlex.split(command)
+    pixels = np.uint16(np.random.default_rng(0).uniform(1e4, 6e4, (40, 40, 3)))
+    (folder / "a.png").write_bytes(imagecodecs.png_encode(pixels))
+    words[words.index("PHOTO_OR_FOLDER")] = str(folder / "a.png")
+    assert words[-2:] == ["--tuning", str(folder / "A1.json")]
+    main([*words, "--output", str(folder / "out"), "--formats"])
+    assert f"CT curve of {folder / 'A1.json'}; GW trained for A1" in capsys.readouterr().out
+    run_train(options)
+    assert capsys.readouterr().out.endswith("--tuning TUNING_FILE_OF_THE_CAMERA\n")
 
 
 def test_one_camera_without_groups_has_its_errors_in_mired(released, monkeypatch):

@@ -229,15 +229,15 @@ def illuminant_temperature(
         away = jnp.sum((locus - xyz[:2] / jnp.sum(xyz)) ** 2, axis=1)
         return temperatures[jnp.argmin(away)]
 
-    return jax.lax.fori_loop(0, ITERATIONS, nearest, calibration.temperatures[1])
+    return jax.lax.fori_loop(0, ITERATIONS, nearest, calibration.temperatures[-1])
 
 
 def interpolated_matrix(
     calibration: CameraCalibration, temperature: Float[Array, ""]
 ) -> Float[Array, "3 3"]:
     """Return the matrix at a temperature, the stated one without rounding where it is single."""
-    first, second = calibration.matrices
-    return jnp.where(first == second, second, calibrated_matrix(calibration, temperature))
+    first, last = calibration.matrices[0], calibration.matrices[-1]
+    return jnp.where(first == last, last, calibrated_matrix(calibration, temperature))
 
 
 @checked
@@ -267,7 +267,7 @@ def draw_imaginary_view(
     kelvin = illuminant_temperature(ends[0], first)
     source, target = (interpolated_matrix(end, kelvin) for end in ends)
     second = mapped_illuminant(first, source, target)
-    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, 1])
+    by_temperature = jnp.any(calibrations.matrices[:, 0] != calibrations.matrices[:, -1])
     seen = matrix_product(inverse_transform(source), first)
     white = jnp.where(by_temperature, seen, jnp.array(WHITE))
     first, second = first / first[1], second / second[1]
