@@ -9,10 +9,12 @@ import pytest
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.experience_replay import Reservoir
-from everlight.continual.strategies.onpro import onpro, random_view, turned_forms
+from everlight.continual.strategies.onpro import onpro
+from everlight.continual.strategies.parts.instance_losses import instance_losses
 from everlight.continual.strategies.parts.projection import new_projection
-from everlight.continual.strategies.parts.prototype_losses import instance_losses, prototype_loss
+from everlight.continual.strategies.parts.prototype_losses import prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
+from everlight.continual.strategies.parts.views import random_view, turned_forms
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE, SHIFT, START
 
