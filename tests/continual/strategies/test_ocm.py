@@ -180,6 +180,6 @@ def test_padding_has_no_effect_on_losses_with_the_old_network():
     near = jnp.float32(np.random.default_rng(1).normal(size=(4, 4)))
     ids, weight = jnp.array([0, 1, 0, 0]), jnp.float32([1, 1, 1, 0])
     losses = class_losses(near, ids, weight, TEMPERATURE)
-    kept = class_losses(near[:3, :3], ids[:3], weight[:3], TEMPERATURE)
-    np.testing.assert_allclose(losses[:3], kept, rtol=1e-5)
+    shorter = class_losses(near[:3, :3], ids[:3], weight[:3], TEMPERATURE)
+    np.testing.assert_allclose(losses[:3], shorter, rtol=1e-5)
     assert np.all(np.isfinite(losses))

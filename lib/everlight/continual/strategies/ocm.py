@@ -227,10 +227,10 @@ def _contrast_loss(
     """Return the losses of projections, in one pass of all views, and batch statistics."""
     settings, batch, learner = step.settings, step.batch, step.learner
     replayed, starts = batch.replay
-    views = settings.views.both(batch.inputs, keys[0])
+    views = settings.views.form_pairs(batch.inputs, keys[0])
     cut, forms = views.shape[0], views.shape[0] // (2 * batch.labels.shape[0])
     if step.later:
-        views = jnp.concatenate([views, settings.views.both(replayed.inputs, keys[1])])
+        views = jnp.concatenate([views, settings.views.form_pairs(replayed.inputs, keys[1])])
     outputs, batch_stats = step.setup.apply(params, learner.batch_stats, views, True, keys[2])
     z = projected(layers, outputs.features)
     near = similarities(z[:cut], outputs.features[:cut], starts[0])

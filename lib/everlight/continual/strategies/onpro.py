@@ -276,10 +276,12 @@ def _incoming_loss(
         samples = FormSamples(ids, weight).repeated(count, classes + ids.shape[0])
         return samples.instance_loss(near, step.settings.temperature, replayed)
 
-    views = step.settings.views.both(batch.inputs, keys[0])
+    views = step.settings.views.form_pairs(batch.inputs, keys[0])
     cut = views.shape[0]
     if step.later:
-        views = jnp.concatenate([views, step.settings.views.both(step.network_inputs, keys[1])])
+        views = jnp.concatenate(
+            [views, step.settings.views.form_pairs(step.network_inputs, keys[1])]
+        )
     outputs, z, batch_stats = run(step.learner.batch_stats, views, keys[2])
     value = instance(slice(cut), labels, batch.weight, starts[0], replayed=False)
     if step.later:

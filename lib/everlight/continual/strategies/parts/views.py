@@ -47,7 +47,9 @@ class Views(NamedTuple):
         """Return a random change of every input."""
         return jax.vmap(self.augment)(inputs, jax.random.split(key, inputs.shape[0]))
 
-    def both(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Float[Array, "v *shape"]:
+    def form_pairs(
+        self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray
+    ) -> Float[Array, "v *shape"]:
         """Return all forms of the inputs, and then their second views.
 
         The first forms of all inputs come first, then the second ones, and so on.
