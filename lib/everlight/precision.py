@@ -5,8 +5,8 @@ in bfloat16, with about 4e-3. Sums stay in float32. A CPU computes in float32 in
 product belongs to one of two kinds:
 
 - Forward and backward passes of networks use the default, which is several times as fast. So do the
-  heads, prompts and low-rank additions of a network, the learned projections of SCR and OnPro, and
-  the autoencoders of Expert Gate. What passes return has this precision too: losses, features,
+  heads, prompts and low-rank additions of a network, the learned projections of SCR, OCM and OnPro,
+  and the autoencoders of Expert Gate. What passes return has this precision too: losses, features,
   gradients, Fisher information and importances of parameters. A network's `dtype` and JAX's option
   `jax_default_matmul_precision` change it.
 - All other products have full precision, whatever the option says: colour transforms, spectral

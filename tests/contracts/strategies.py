@@ -53,6 +53,11 @@ _GATE = {
     "autoencoder_learning_rate": 0.1,
 }
 _MKD = {"regularization": 0.5, "averaging_weights": (0.3, 0.1), "temperature": 2.0}
+_VIEWS = {
+    "replay_batch_size": 24,
+    "width": 8,
+    "augment": lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
+}
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "EWC": {"regularization": 1.0},
     "online EWC": {"regularization": 1.0},
@@ -69,11 +74,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "FDR": {"loss_over": "seen"},
     "ER-AML": {"replay_batch_size": 24},
     "SCR": {"width": 8},
-    "OnPro": {
-        "replay_batch_size": 24,
-        "width": 8,
-        "augment": lambda inputs, key: inputs + 0.1 * jax.random.normal(key, inputs.shape),
-    },
+    **dict.fromkeys(("OCM", "OnPro"), _VIEWS),
     "CLS-ER": {"stable_decay": 0.9, "plastic_decay": 0.9},
     **dict.fromkeys(("ER-MKD", "ER-ACE-MKD", "DER++-MKD"), _MKD),
     "GDumb": {"epochs": 16, "batch_size": 8},

@@ -1,5 +1,7 @@
 """OnPro's step against the official code's in float64 NumPy, given its draws."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,18 +11,28 @@ import pytest
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.experience_replay import Reservoir
-from everlight.continual.strategies.onpro import onpro, random_view, turned_forms
+from everlight.continual.strategies.onpro import onpro
+from everlight.continual.strategies.parts.instance_losses import instance_losses
 from everlight.continual.strategies.parts.projection import new_projection
-from everlight.continual.strategies.parts.prototype_losses import instance_losses, prototype_loss
+from everlight.continual.strategies.parts.prototype_losses import prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
+from everlight.continual.strategies.parts.views import random_view, turned_forms
 from tests.continual import small_net as net
-from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE, SHIFT, START
+from tests.continual.instance_reference import (
+    BENT,
+    cross_entropy,
+    instance,
+    normalized,
+    projections_of,
+    xent_n,
+    xent_uni,
+)
+from tests.continual.small_net import CLASSES, DATA, HIDDEN, LABELS, RATE, SHIFT, START
 
 KEY = jax.random.key(0)
 MOMENTUM, TEMPERATURE, PROTOTYPES, SIMILARITY, WIDTH = 0.5, 0.4, 0.7, 0.6, 3
 # Momentum gives the projection its own state.
 SETUP = net.small_setup()._replace(optimizer=optax.sgd(RATE, MOMENTUM))
-BENT = np.array([0.7, -0.4, 1.2])
 
 
 def strategy_of(**arguments):
@@ -41,48 +53,6 @@ def strategy_of(**arguments):
 # The step is the official code's, with the second form and view of above for its own.
 
 
-def normalized(rows):
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-
-
-def features_of(params, inputs):
-    return GAIN * np.tanh(inputs @ params["hidden"] + params["hidden_bias"])
-
-
-def projections_of(params, inputs):
-    features = features_of(params, inputs)
-    return features, normalized(features @ params["p kernel"] + params["p bias"])
-
-
-def all_forms(inputs):
-    return np.concatenate([inputs, inputs[:, ::-1] * BENT])
-
-
-def xent_n(near, labels, eps=1e-8):
-    """Compute `Supervised_NT_xent_n`."""
-    labels = np.tile(labels, 2)
-    near = near - near.max(axis=1, keepdims=True)
-    count = len(near) // 2
-    powers = np.exp(near / TEMPERATURE) * ~np.eye(2 * count, dtype=bool)
-    logs = -np.log(powers / (powers.sum(axis=1, keepdims=True) + eps) + eps)
-    mask = (labels[:, None] == labels).astype(float)
-    mask = mask / (mask.sum(axis=1, keepdims=True) + eps)
-    both = 2 * np.sum(mask * logs) / (2 * count)
-    one = np.sum(np.diag(logs[:count, count:]) + np.diag(logs[count:, :count])) / (2 * count)
-    return one + both
-
-
-def xent_uni(near, labels, eps=1e-8):
-    """Compute `Supervised_NT_xent_uni`."""
-    labels = np.tile(labels, 2)
-    near = near - near.max(axis=1, keepdims=True)
-    powers = np.exp(near / TEMPERATURE)
-    logs = -np.log(powers / (powers.sum(axis=1, keepdims=True) + eps) + eps)
-    mask = (labels[:, None] == labels).astype(float)
-    mask = mask / (mask.sum(axis=1, keepdims=True) + eps)
-    return np.sum(mask * logs) / len(near)
-
-
 def ope(first, second, labels):
     """Return `OPELoss`, and the prototypes that it stores."""
     remote = sorted({*labels})
@@ -99,26 +69,12 @@ def ope(first, second, labels):
     return total / (2 * count), stored
 
 
-def cross_entropy(params, inputs, labels, seen):
-    logits = (features_of(params, inputs) @ params["head"] + params["head_bias"])[:, seen]
-    rows = np.array([seen.index(label) for label in labels])
-    return np.log(np.exp(logits).sum(axis=1)) - logits[np.arange(len(rows)), rows]
-
-
-def instance(params, inputs, labels, start, factor, xent):
-    rotated = all_forms(inputs)
-    features, z = projections_of(params, np.concatenate([rotated, -0.5 * rotated]))
-    part = normalized(features)[:, start : start + WIDTH]
-    near = factor * (z @ part.T) + factor * (z @ z.T)
-    current = np.concatenate([labels, labels + 1000.0])
-    return xent(near, current), z
-
-
 def official_loss(params, index, draws, later, seen):
     """Compute `train_task0` or `train_other_tasks`; draws are indices, shares and starts."""
     inputs, labels = DATA[index] + SHIFT, LABELS[index]
     factor = SIMILARITY if later else 1.0
-    loss, z = instance(params, inputs, labels.astype(float), draws["starts"][0], factor, xent_n)
+    incoming = partial(xent_n, temperature=TEMPERATURE)
+    loss, z = instance(params, inputs, labels.astype(float), draws["starts"][0], factor, incoming)
     size = len(index)
     loss += ope(z[:size], z[2 * size : 3 * size], labels)[0]
     if len(draws["replayed"]):
@@ -132,7 +88,8 @@ def official_loss(params, index, draws, later, seen):
     mixed = (1 - share)[:, None] * (DATA[one] + SHIFT) + share[:, None] * (DATA[two] + SHIFT)
     soft = np.where(LABELS[one] == LABELS[two], LABELS[one], LABELS[one] * (1 - share))
     soft = soft + np.where(LABELS[one] == LABELS[two], 0, LABELS[two] * share)
-    loss += instance(params, mixed, soft, draws["starts"][1], factor, xent_uni)[0]
+    replayed = partial(xent_uni, temperature=TEMPERATURE)
+    loss += instance(params, mixed, soft, draws["starts"][1], factor, replayed)[0]
     entropies = (cross_entropy(params, -0.5 * mixed, LABELS[item], seen) for item in (one, two))
     a, b = entropies
     return loss + np.mean((1 - share) * a + share * b)

@@ -67,7 +67,7 @@ def test_a_buffer_size_is_every_memory_s(tmp_path):
 DRAWING = (
     *("ER", "DER", "DER++", "X-DER-RPC", "CLS-ER", "MIR", "ER-ACE", "ER-AML", "SCR"),
     *("OnPro", "A-GEM", "ER-tricks", "HAL", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "SS-IL"),
-    *("FDR", "PCR"),
+    *("FDR", "PCR", "OCM"),
 )
 OTHER_SIZES = {
     # The size is a quarter of the batch.

@@ -52,6 +52,7 @@ from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.nearest_mean import nearest_mean
+from everlight.continual.strategies.ocm import ocm
 from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.packnet import packnet
 from everlight.continual.strategies.parts.replay_tricks import (
@@ -131,6 +132,7 @@ __all__ = [
     "mkd",
     "naive",
     "nearest_mean",
+    "ocm",
     "onpro",
     "packnet",
     "pcr",

@@ -64,6 +64,7 @@ from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.frozen import feature_width
+from everlight.continual.strategies.parts.instance_losses import FormSamples, similarities
 from everlight.continual.strategies.parts.memory import fill_up
 from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.projection import (
@@ -73,11 +74,7 @@ from everlight.continual.strategies.parts.projection import (
     projected,
     updated_projection,
 )
-from everlight.continual.strategies.parts.prototype_losses import (
-    instance_losses,
-    prototype_loss,
-    similarities,
-)
+from everlight.continual.strategies.parts.prototype_losses import prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import (
     Mixed,
     Mixing,
@@ -86,10 +83,7 @@ from everlight.continual.strategies.parts.prototype_mixing import (
     mixed_inputs,
 )
 from everlight.continual.strategies.parts.replayed import with_all_seen
-from everlight.models.augmentation import resized_crop_and_flip
-
-MIN_AREA = 0.3
-"""Smallest part of an image in a second view."""
+from everlight.continual.strategies.parts.views import Views, random_view, turned_forms
 
 
 class PrototypeMemory(NamedTuple):
@@ -109,8 +103,7 @@ class LossSettings(NamedTuple):
     temperature: float
     prototype_temperature: float
     similarity: float
-    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]]
-    forms: Callable[[Float[Array, "*shape"]], Float[Array, "r *shape"]]
+    views: Views
 
 
 class Draws(NamedTuple):
@@ -120,26 +113,6 @@ class Draws(NamedTuple):
     mixed: Mixed
     starts: Int[Array, "2"]
     """First feature that counts in similarities, of incoming and of replayed samples."""
-
-
-def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
-    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
-    return resized_crop_and_flip(inputs, key, MIN_AREA) if inputs.ndim == 3 else inputs
-
-
-def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
-    """Return 16 forms of a square image with an even side; other inputs are their only form.
-
-    The left, the right, both or no halves are turned by 180 degrees, and the whole then by 0, 180,
-    90 and 270 degrees (OCM). The first form is the image itself.
-    """
-    if inputs.ndim != 3 or inputs.shape[0] != inputs.shape[1] or inputs.shape[0] % 2:
-        return inputs[None]
-    left, right = jnp.split(inputs, 2, axis=1)
-    turned = jnp.rot90(left, 2), jnp.rot90(right, 2)
-    halves = (left, right), (turned[0], right), turned, (left, turned[1])
-    images = [jnp.concatenate(pair, axis=1) for pair in halves]
-    return jnp.stack([jnp.rot90(image, turns) for turns in (0, 2, 1, 3) for image in images])
 
 
 @checked
@@ -185,7 +158,8 @@ def onpro(
     """
     replay = experience_replay(setup, buffer_size, 1, replay_batch_size)
     mixing = Mixing(base_share, mix_probability, mix_share, concentration)
-    settings = LossSettings(temperature, prototype_temperature, similarity, augment, forms)
+    views = Views(augment, forms)
+    settings = LossSettings(temperature, prototype_temperature, similarity, views)
 
     def init(key: PRNGKeyArray, learner: Learner) -> PrototypeMemory:
         features, _ = feature_width(setup, learner)
@@ -252,16 +226,6 @@ class Step(NamedTuple):
         """Return the inputs with cross-entropies: mixed ones after the first task."""
         return mixed_inputs(self.batch.replay.mixed) if self.later else self.batch.inputs
 
-    def second_view(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        """Return a random change of every input."""
-        return jax.vmap(self.settings.augment)(inputs, jax.random.split(key, inputs.shape[0]))
-
-    def two_views(self, inputs: Float[Array, "n *shape"], key: PRNGKeyArray) -> Array:
-        """Return all forms of the inputs, and then their second views."""
-        stacked = jnp.moveaxis(jax.vmap(self.settings.forms)(inputs), 1, 0)
-        stacked = stacked.reshape(-1, *inputs.shape[1:])
-        return jnp.concatenate([stacked, self.second_view(stacked, key)])
-
     def prototype_loss(
         self, first: Float[Array, "n w"], second: Float[Array, "n w"], samples: Batch
     ) -> tuple[Float[Array, ""], Float[Array, "c w"]]:
@@ -309,17 +273,15 @@ def _incoming_loss(
         near = similarities(z[part], outputs.features[part], start)
         near = near * (step.settings.similarity if step.later else 1.0)
         count = near.shape[0] // (2 * ids.shape[0])
-        form_ids = ids + (classes + ids.shape[0]) * jnp.arange(count)[:, None]
-        weights = jnp.tile(weight, count)
-        losses = instance_losses(
-            near, form_ids.reshape(-1), weights, step.settings.temperature, replayed
-        )
-        return weighted_mean(losses, jnp.tile(weights, 2))
+        samples = FormSamples(ids, weight).repeated(count, classes + ids.shape[0])
+        return samples.instance_loss(near, step.settings.temperature, replayed)
 
-    views = step.two_views(batch.inputs, keys[0])
+    views = step.settings.views.form_pairs(batch.inputs, keys[0])
     cut = views.shape[0]
     if step.later:
-        views = jnp.concatenate([views, step.two_views(step.network_inputs, keys[1])])
+        views = jnp.concatenate(
+            [views, step.settings.views.form_pairs(step.network_inputs, keys[1])]
+        )
     outputs, z, batch_stats = run(step.learner.batch_stats, views, keys[2])
     value = instance(slice(cut), labels, batch.weight, starts[0], replayed=False)
     if step.later:
@@ -333,7 +295,7 @@ def _cross_entropy(
     step: Step, run: RunNetwork, batch_stats: PyTree, keys: Shaped[PRNGKeyArray, "2"]
 ) -> tuple[Float[Array, ""], PyTree]:
     """Return the cross-entropy of second views, and batch statistics."""
-    views = step.second_view(step.network_inputs, keys[0])
+    views = step.settings.views.second(step.network_inputs, keys[0])
     outputs, _, batch_stats = run(batch_stats, views, keys[1])
 
     def losses(samples: Batch) -> Float[Array, "n"]:
@@ -354,7 +316,7 @@ def _replay_loss(
     Without any replayed sample the batch statistics stay.
     """
     replayed = step.batch.replay.replayed
-    views = jnp.concatenate([replayed.inputs, step.second_view(replayed.inputs, keys[0])])
+    views = jnp.concatenate([replayed.inputs, step.settings.views.second(replayed.inputs, keys[0])])
     _, z, after = run(batch_stats, views, keys[1])
     held = jnp.any(replayed.weight > 0)
     batch_stats = jax.tree.map(lambda new, old: jnp.where(held, new, old), after, batch_stats)

@@ -1,4 +1,4 @@
-"""Losses of OnPro: instances attract their class, and prototypes of classes repel each other."""
+"""Loss of OnPro's prototypes: those of different classes repel each other."""
 
 import jax
 import jax.numpy as jnp
@@ -6,59 +6,6 @@ from jaxtyping import Array, Float, Int
 
 from everlight.models.heads import unit_vectors
 from everlight.precision import full_precision
-
-SMALL = 1e-8
-"""The authors' constant added to sums and within logarithms of the instance loss."""
-
-
-@full_precision
-def similarities(
-    z: Float[Array, "v w"], features: Float[Array, "v f"], start: Int[Array, ""]
-) -> Float[Array, "v v"]:
-    """Return z·z + z·f of all views, f being w features from one on, of unit features.
-
-    Args:
-      z: projections of length 1; w is at most f.
-      features: features of any length.
-      start: number of the first feature that counts.
-    """
-    part = jax.lax.dynamic_slice_in_dim(unit_vectors(features, -1), start, z.shape[1], axis=1)
-    return z @ part.T + z @ z.T
-
-
-def instance_losses(
-    near: Float[Array, "v v"],
-    ids: Int[Array, "n"],
-    weight: Float[Array, "n"],
-    temperature: float,
-    replayed: bool,
-) -> Float[Array, "v"]:
-    """Return the instance loss l of each view; v = 2n, all first views and then all second ones.
-
-    Args:
-      near: similarities S of the views.
-      ids: class of each sample.
-      weight: 0 for padding, which is compared with no view.
-      temperature: temperature τ.
-      replayed: form for replayed samples, where a view counts as one of its own class; the form for
-        incoming ones leaves it out, and has a term of the sample's other view.
-    """
-    mask, view_ids = jnp.tile(weight, 2) > 0, jnp.tile(ids, 2)
-    greatest = jnp.max(near, axis=1, where=mask, initial=-jnp.inf, keepdims=True)
-    # Without any view that counts the greatest similarity would be infinite.
-    shift = jax.lax.stop_gradient(jnp.where(jnp.isfinite(greatest), greatest, 0))
-    powers = jnp.exp((near - shift) / temperature)
-    counted = mask if replayed else mask & ~jnp.eye(near.shape[0], dtype=bool)
-    powers = jnp.where(counted, powers, 0)
-    total = jnp.sum(powers, axis=1, keepdims=True)
-    surprise = -jnp.log(powers / (total + SMALL) + SMALL)
-    same = ((view_ids[:, None] == view_ids) & mask).astype(near.dtype)
-    mean = jnp.sum(same * surprise, axis=1) / (jnp.sum(same, axis=1) + SMALL)
-    if replayed:
-        return mean
-    count = ids.shape[0]
-    other = jnp.concatenate([jnp.diag(surprise[:count, count:]), jnp.diag(surprise[count:])])
-    return other + 2 * mean
 
 
 @full_precision
