@@ -34,6 +34,7 @@ from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     Suite,
     load_suite,
+    refuse_without_values,
     train_suites,
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
@@ -71,6 +72,7 @@ def run_grid(options: GridOptions) -> Path:
     # All before the first is trained: one whose data are missing is then known.
     suites = {name: load_suite(run) for name, run in requested.items()}
     for name, suite in suites.items():
+        refuse_without_values(suite)
         for line in suite.lines:
             print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, shared=True)

@@ -5,6 +5,7 @@ The commands that train and `load_net` share it.
 
 import dataclasses
 import itertools
+import shlex
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -44,6 +45,7 @@ from everlight_experiments.continual.training.programs import MethodPrograms, ro
 from everlight_experiments.continual.training.queue import Job, jobs_of
 from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.continual.training.train import train_benchmarks
+from everlight_experiments.images.config import Config
 from everlight_experiments.images.methods.arguments import with_method_arguments
 from everlight_experiments.images.methods.published import WORD, with_published_settings
 from everlight_experiments.run_folder.folder import RunFolder
@@ -239,6 +241,28 @@ def train_suites(
         folder, benchmarks, jobs, options.seed, options.validation_seeds, options.keep_nets
     )
     return benchmarks, outcomes
+
+
+def refuse_without_values(suite: Suite) -> None:
+    """Refuse methods with several values of their hyper-parameter where nothing selects one.
+
+    Raises:
+      DataError: the message names the methods.
+    """
+    config = suite.options.config
+    if not isinstance(config, Config) or config.validation_fraction:
+        return
+    values = [
+        shlex.quote(f"{row.name}={row.hyperparameters[0]:g}")
+        for row in suite.rows
+        if len(row.hyperparameters) > 1
+    ]
+    if values:
+        raise DataError(
+            "--validation-fraction 0 leaves nothing to select hyper-parameters on; give values, as "
+            f"in --hyperparameters {' '.join(values)} (`everlight methods` lists those that are "
+            "tried), or a fraction"
+        )
 
 
 def refuse_inapplicable(

@@ -14,6 +14,7 @@ from everlight_experiments.commands.load_and_train import (
     NETS_KEPT,
     load_suite,
     refuse_inapplicable,
+    refuse_without_values,
     train_suites,
 )
 from everlight_experiments.commands.options import RunOptions
@@ -54,6 +55,7 @@ def train_and_report(options: RunOptions) -> TrainedReport:
     suite = load_suite(options)
     options = suite.options
     refuse_inapplicable(suite.outlines, options.methods, suite.rows)
+    refuse_without_values(suite)
     print(*suite.lines, sep="\n", end="\n" * bool(suite.lines), flush=True)
     folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)
     benchmarks, outcomes = train_suites(folder, options, {"": suite})

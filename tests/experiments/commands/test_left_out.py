@@ -10,12 +10,17 @@ from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
-from everlight_experiments.commands.load_and_train import applicable_methods, load_suite
+from everlight_experiments.commands.load_and_train import (
+    applicable_methods,
+    load_suite,
+    refuse_without_values,
+)
 from everlight_experiments.continual.benchmarks.parts import feature_head
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import PRESETS
 from everlight_experiments.images import benchmark as images_benchmark
 from everlight_experiments.images.config import DIGITS
+from tests.refusals import refused
 
 FOR_PRETRAINED = {"APER", "task arithmetic", "TIES", "latent replay"}
 REPRODUCTIONS = {
@@ -76,6 +81,15 @@ def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
 def test_one_setting_with_pretrained_layers_is_enough():
     missing, _ = stored("digits", [CAPABILITIES, CAPABILITIES | {"pretrained layers"}], "all")
     assert not missing & FOR_PRETRAINED
+
+
+def test_methods_without_a_value_are_named_where_no_image_is_for_selection():
+    words = ["digits", "--validation-fraction", "0", "--methods", "SI", "online EWC", "ER"]
+    grids = {name: METHODS[name].hyperparameters[0] for name in ("SI", "online EWC")}
+    expected = f"SI={grids['SI']:g} 'online EWC={grids['online EWC']:g}' "
+    refused(expected, lambda: refuse_without_values(load_suite(options_of("run", words))))
+    values = ["--hyperparameters", "SI=1", "online EWC=2", "--no-published"]
+    refuse_without_values(load_suite(options_of("run", [*words, *values])))
 
 
 def test_the_command_leaves_them_out_of_split_digits():

@@ -36,8 +36,9 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     others = _differing_options(config, paper)
     if others:
         raise DataError(
-            f"--hyperparameters {WORD}: {paper.source} selected them with other values; give "
-            f"{' '.join(others)}"
+            f"--hyperparameters {WORD}, which a preset may set: {paper.source} selected them with "
+            f"other options; give {' '.join(others)}, or --hyperparameters without a value for the "
+            "methods' grids"
         )
     settings = paper.with_buffer(config.buffer_size)
     names = list(dict.fromkeys(method.row_name for method in methods))
