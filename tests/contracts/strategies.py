@@ -95,6 +95,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "PackNet": {"prune": 0.75, "retrain_epochs": 2, "batch_size": 8},
     "XdG": {"gated_share": 0.25},
     "DGR": {"hidden": (16,), "latent": 3, "generator_learning_rate": 0.01},
+    "BI-R": {"hidden": (16,), "latent": 3, "generator_learning_rate": 0.01},
     "CBP": {"replacement_rate": 0.01, "maturity": 20},
     "ReDo": {"threshold": 0.3, "period": 30},
     "shrink and perturb": {"shrinkage": 0.8},
@@ -285,6 +286,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
     rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05
     if case.row.name == "iCaRL-norm":  # Its scale is 1 again at every task.
         rate = 0.5
+    default = optax.sgd(rate, momentum=0.9)
+    # The authors' code has Adam: variances of latent variables are exponentials, with large slopes.
+    if case.row.name == "BI-R":
+        default = optax.adam(0.03)
 
     def build(data):
         TRACES[counter] += 1
@@ -326,7 +331,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             init=init,
             apply=apply,
             objective=objective,
-            optimizer=optimizer or optax.sgd(rate, momentum=0.9),
+            optimizer=optimizer or default,
             gather=lambda index, key: data[index],
             layer_inputs=layer_inputs,
             split_at=split_at,

@@ -50,6 +50,7 @@ _ROWS: dict[str, Method] = {
     "SI": METHODS["SI"]._replace(fixed=FrozenDict(damping=0.1)),
     "LwF": METHODS["LwF"],
     "DGR": METHODS["DGR"]._replace(fixed=FrozenDict(_OF_PIXELS)),
+    "BI-R": METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS)),
     **{name: METHODS[name] for name in ("ER", "A-GEM", "iCaRL")},
     "generative classifier": METHODS["generative classifier"]._replace(
         fixed=FrozenDict(_OF_PIXELS)
@@ -62,6 +63,15 @@ PAPER_METHODS: dict[str, Method] = {
 # for each earlier task unless classes of all tasks are told apart.
 LWF_COEFFICIENT = 0.25
 _LWF_PER_TASK = PAPER_METHODS["LwF"]._replace(fixed=FrozenDict(times_tasks=True))
+# Gates of a tenth of the decoder's units for every class, for every task where tasks share the
+# classes, and none where the task is given.
+_BIR_WITHOUT_GATES = PAPER_METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS, gated_share=0.0))
+_BIR_OF_TASKS = PAPER_METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS, gating="task"))
+_SCENARIO_ROWS: dict[Scenario, dict[str, Method]] = {
+    "task-incremental": {"LwF": _LWF_PER_TASK, "BI-R": _BIR_WITHOUT_GATES},
+    "domain-incremental": {"LwF": _LWF_PER_TASK, "BI-R": _BIR_OF_TASKS},
+    "class-incremental": {},
+}
 
 
 @dataclass(frozen=True)
@@ -72,8 +82,8 @@ class PaperConfig:
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """Scenarios to run: task-incremental, domain-incremental, class-incremental."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    """Methods to train: none (finetuning), joint, separate networks, XdG, EWC, SI, LwF, DGR, ER,
-    A-GEM, iCaRL, generative classifier. Those that do not apply to a scenario are left out."""
+    """Methods to train: none (finetuning), joint, separate networks, XdG, EWC, SI, LwF, DGR, BI-R,
+    ER, A-GEM, iCaRL, generative classifier. Those that do not apply to a scenario are left out."""
     separate_net: str = "mlp:100,100"
     """Network of each task with separate networks; all together have about as many parameters as
     the network of the other methods."""
@@ -105,8 +115,7 @@ class PaperConfig:
                 "LwF": (LWF_COEFFICIENT,),
             },
         )
-        of_scenario = {} if scenario == "class-incremental" else {"LwF": _LWF_PER_TASK}
-        rows = [{**PAPER_METHODS, **of_scenario}[name] for name in self.methods]
+        rows = [{**PAPER_METHODS, **_SCENARIO_ROWS[scenario]}[name] for name in self.methods]
         return TableColumn(config, rows, "class-incremental" if by_domain else scenario)
 
 

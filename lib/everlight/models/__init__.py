@@ -10,6 +10,7 @@ from everlight.models.caffe_nets import (
     with_weights,
 )
 from everlight.models.efficientnet import EfficientNetLite0, efficientnet_variables
+from everlight.models.feedback_decoder import FeedbackDecoder
 from everlight.models.heads import (
     CosineHead,
     LocalSimilarityHead,
@@ -51,6 +52,7 @@ __all__ = [
     "BottleneckBlock",
     "CosineHead",
     "EfficientNetLite0",
+    "FeedbackDecoder",
     "HeadInit",
     "JointEmbedding",
     "LinearClassifier",

@@ -85,8 +85,7 @@ def test_one_setting_with_pretrained_layers_is_enough():
 
 def test_methods_without_a_value_are_named_where_no_image_is_for_selection():
     words = ["digits", "--validation-fraction", "0", "--methods", "SI", "online EWC", "ER"]
-    grids = {name: METHODS[name].hyperparameters[0] for name in ("SI", "online EWC")}
-    expected = f"SI={grids['SI']:g} 'online EWC={grids['online EWC']:g}' "
+    expected = "--hyperparameters 'online EWC=100' SI=0.01 "
     refused(expected, lambda: refuse_without_values(load_suite(options_of("run", words))))
     values = ["--hyperparameters", "SI=1", "online EWC=2", "--no-published"]
     refuse_without_values(load_suite(options_of("run", [*words, *values])))

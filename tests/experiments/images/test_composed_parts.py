@@ -103,8 +103,8 @@ def test_the_replay_batch_size_is_that_of_the_methods_that_draw_and_of_no_other(
         result = jax.tree.leaves(jax.eval_shape(draw), is_leaf=lambda leaf: isinstance(leaf, Batch))
         sizes = {leaf.index.shape[0] for leaf in result if isinstance(leaf, Batch)}
         assert OTHER_SIZES.get((name, size), drawn) in sizes
-    # DGR draws from its generator, latent replay from stored outputs of a layer.
-    others = set(METHODS) - {*DRAWING, "DGR", "latent replay"}
+    # DGR and BI-R draw from generators, latent replay from stored outputs of a layer.
+    others = set(METHODS) - {*DRAWING, "DGR", "BI-R", "latent replay"}
     for name in others:
         _, arguments = requested.training.setup(METHODS[name], data)
         assert "replay_batch_size" not in METHODS[name].row_arguments(arguments), name

@@ -49,6 +49,21 @@ def test_every_scenario_has_the_coefficients_of_the_authors(scenario, ewc, si):
     assert [method.name for method in methods] == list(settings.PAPER_METHODS)
 
 
+@pytest.mark.parametrize(
+    ("scenario", "gates"),
+    [
+        ("task-incremental", {"gated_share": 0.0}),
+        ("domain-incremental", {"gating": "task"}),
+        ("class-incremental", {}),
+    ],
+)
+def test_every_scenario_has_the_gates_of_the_authors_code(scenario, gates):
+    """A tenth of the decoder's units is closed by default, for every class."""
+    _, methods, _ = FULL.column_of(scenario)
+    (row,) = (method for method in methods if method.name == "BI-R")
+    assert dict(row.fixed) == {"likelihood": "bernoulli", **gates}
+
+
 @pytest.mark.parametrize("scenario", settings.SCENARIOS)
 def test_steps_and_memory_are_those_of_the_authors(scenario):
     config, methods, _ = FULL.column_of(scenario)

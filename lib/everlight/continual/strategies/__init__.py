@@ -10,6 +10,7 @@ from everlight.continual.strategies.aper import aper
 from everlight.continual.strategies.ar1 import ar1
 from everlight.continual.strategies.balanced_replay import balanced_replay
 from everlight.continual.strategies.bic import bic
+from everlight.continual.strategies.brain_inspired_replay import brain_inspired_replay
 from everlight.continual.strategies.cls_er import cls_er
 from everlight.continual.strategies.coda_prompt import coda_prompt
 from everlight.continual.strategies.cofima import cofima
@@ -89,6 +90,7 @@ __all__ = [
     "ar1",
     "balanced_replay",
     "bic",
+    "brain_inspired_replay",
     "cls_er",
     "coda_prompt",
     "cofima",
