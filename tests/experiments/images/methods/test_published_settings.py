@@ -104,9 +104,9 @@ def test_coefficients_are_no_longer_searched():
     [
         (CONFIGS["digits"]["demo"], "settings are known for fashion-mnist and mnist"),
         (replace(FASHION, buffer_size=300), "buffers of 200 or 500 or 1000 samples; give --buffer"),
-        (replace(FASHION, protocol=SGD), "other options; give --batch-size 10, or --hyperparameters without"),
-        (replace(FASHION, optimizer="adam"), "other options; give --optimizer sgd, or --hyperparameters without"),
-        (CONFIGS["fashion-mnist"]["demo"], "other options; give --pixels unit, or --hyperparameters without"),
+        (replace(FASHION, protocol=SGD), "other options; give --batch-size 10, or --hyp"),
+        (replace(FASHION, optimizer="adam"), "other options; give --optimizer sgd, or --hyp"),
+        (CONFIGS["fashion-mnist"]["demo"], "other options; give --pixels unit, or --hyp"),
         (object(), "leave it out"),
     ],
 )
