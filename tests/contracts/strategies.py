@@ -313,10 +313,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             return {("hidden",): inputs[:, None], ("head", "kernel"): hidden[:, None]}
 
         def split_at(layer):
-            def lower(params, batch_stats, inputs):
-                return jax.nn.relu(inputs @ params["hidden"])
+            def lower(params, batch_stats, inputs, train, key):
+                return jax.nn.relu(inputs @ params["hidden"]), batch_stats
 
-            def upper(params, batch_stats, hidden, key):
+            def upper(params, batch_stats, hidden, train, key):
                 return Outputs(hidden @ params["head"]["kernel"], hidden), batch_stats
 
             return SplitNetwork(lower, upper, {"hidden": True, "head": {"kernel": False}})
