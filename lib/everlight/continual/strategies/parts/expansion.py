@@ -3,6 +3,7 @@
 Every array has its last size from the start. Those of tasks to come are empty, that is 0.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -32,7 +33,7 @@ class Expansion(NamedTuple):
 
 
 class Extractors(NamedTuple):
-    """Division of a network into a part that all tasks share, which may be empty, and extractors."""
+    """Division of a network into a shared part, which may be empty, and one extractor per task."""
 
     part: Callable[[PyTree], PyTree]
     """Function from the network's parameters to those of its extractor, the head not among them."""
@@ -42,6 +43,10 @@ class Extractors(NamedTuple):
     ]
     """Function of memory and the arguments of `Setup.apply` to the network's outputs, the features
     of all finished extractors, and batch statistics."""
+    places: int
+    """Number of finished extractors that have a place."""
+    copies: int
+    """Size of all places in networks, rounded up."""
 
 
 def whole_networks(setup: Setup, places: int) -> Extractors:
@@ -66,7 +71,7 @@ def whole_networks(setup: Setup, places: int) -> Extractors:
         features = finished_features(setup, finished, fixed, inputs, memory.count, places)
         return outputs, features, batch_stats
 
-    return Extractors(below_head, apply)
+    return Extractors(below_head, apply, places, places)
 
 
 def blocks_above(setup: Setup, split: SplitNetwork, places: int) -> Extractors:
@@ -115,7 +120,14 @@ def blocks_above(setup: Setup, split: SplitNetwork, places: int) -> Extractors:
         )
         return outputs, features, batch_stats
 
-    return Extractors(part, apply)
+    network, _ = jax.eval_shape(setup.init, jax.random.key(0))
+    share = count_values(part(network)) / count_values(network)
+    return Extractors(part, apply, places, math.ceil(places * share))
+
+
+def count_values(tree: PyTree) -> int:
+    """Return the number of values of all arrays, or shapes, of a tree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def below_head(params: Mapping[str, Any]) -> dict[str, Any]:

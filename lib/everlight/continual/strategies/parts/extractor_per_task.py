@@ -62,7 +62,7 @@ def extractor_per_task(
 
     Args:
       setup: network, objective, optimizer and data access.
-      extractors: division of the network.
+      extractors: division of the network, with places for the extractors of all tasks but one.
       method: name of the method, for errors.
       tasks: number of tasks in the sequence.
       exemplars_per_class: exemplars per class, used without `buffer_size`.
@@ -74,13 +74,12 @@ def extractor_per_task(
     Raises:
       ValueError: at `init`, no layer is named head, or it is not linear.
     """
-    places = max(tasks - 1, 1)
 
     def init(key: PRNGKeyArray, learner: Learner) -> Expansion:
         kernel = linear_head(learner.params, method)["kernel"]
         slots = exemplar_slots(exemplars_per_class, buffer_size, learner.seen.shape[0])
         parts, batch_stats, kernels = empty_copies(
-            (extractors.part(learner.params), learner.batch_stats, kernel), places
+            (extractors.part(learner.params), learner.batch_stats, kernel), extractors.places
         )
         heads = {"kernel": kernels, "auxiliary": new_auxiliary(kernel, key)}
         buffer = empty_exemplars(slots, labels)
@@ -182,7 +181,7 @@ def extractor_per_task(
         predict=predict,
         stored_samples=lambda memory, task: jnp.sum(memory.buffer.samples.mask),
         tasks=tasks,
-        parameter_copies=places,
+        parameter_copies=extractors.copies,
     )
 
 
