@@ -29,7 +29,9 @@ network's values, in float32 the bytes of 460 images of 32 x 32.
 Equal to the official code (wangkiw/ICLR23-MEMO; PyCIL has the same: `models/memo.py`,
 `utils/inc_net.py`, `convs/memo_cifar_resnet.py`) at the gradient of a step with its default of
 trained shared layers (`train_base`), the statistics of batch norm, the aligned head, the copy with
-which a task begins, and the exemplars. Differs in:
+which a task begins, and predictions. Its functions and its ResNet of 8 layers, run on the same
+tensors in float64, differ by 3e-14 at most, relative to the largest value, after three tasks of
+three steps. Differs in:
 
 - Options that freeze the shared layers after the first task, or go on training the earlier copies
   (`train_adaptive`), are left out.
