@@ -36,11 +36,10 @@ from everlight.continual.strategies.parts.expansion import (
     with_finished,
     with_joined_head,
 )
-from everlight.continual.strategies.parts.linear_head import linear_head, linear_logits
+from everlight.continual.strategies.parts.linear_head import align_head, linear_head, linear_logits
 from everlight.continual.strategies.parts.memory import merge_buffer
 from everlight.continual.strategies.parts.passes import weighted_mean
 from everlight.continual.strategies.parts.rehearsal import herd_task
-from everlight.continual.strategies.wa import align_head
 
 Correction = Callable[[Setup, Expansion, Learner, Task, PRNGKeyArray], PyTree]
 """Function from the setup of all extractors, memory, learner, task and key to the joined head after
