@@ -155,7 +155,7 @@ def official_loss(values, finished, task, inputs, labels, weight):
 
 @pytest.mark.parametrize("task", [0, 2])
 def test_a_step_is_the_gradient_of_the_official_loss(after_each, task):
-    """It passes through the finished copies to the shared stage."""
+    """The gradient passes through the finished copies to the shared stage."""
     before = after_each[task - 1] if task else net.untrained(SETUP, MEMO)
     memory, learner = net.begin(SETUP, MEMO, *before, TASKS[task][0])
     # The last sample is padding, which batch norm reads.

@@ -63,9 +63,9 @@ def test_lower_and_upper_parts_done_again_in_float64():
     deviation = np.sqrt(s["norm1"]["var"] + EPSILON)
     first = (dense - s["norm1"]["mean"]) / deviation * p["norm1"]["scale"] + p["norm1"]["bias"]
     inputs = jnp.float32(INPUTS)
-    lower, kept = jax.jit(split.lower, static_argnums=3)(params, stats, inputs, False, None)
+    lower, statistics = jax.jit(split.lower, static_argnums=3)(params, stats, inputs, False, None)
     np.testing.assert_allclose(lower, first, rtol=1e-4, atol=1e-5)
-    jax.tree.map(np.testing.assert_array_equal, kept, stats)
+    jax.tree.map(np.testing.assert_array_equal, statistics, stats)
 
     other = np.random.default_rng(4).normal(size=first.shape)
     dense = np.maximum(other, 0) @ p["second"]["kernel"] + p["second"]["bias"]
@@ -86,7 +86,7 @@ def test_both_parts_are_the_network(train):
     split, net, key = split_linen(Noisy(), (FEATURES,), "hidden"), Noisy(), jax.random.key(4)
     params, stats = drawn(net)
 
-    def whole(inputs):
+    def network(inputs):
         return module_outputs(net, params, stats, inputs, train, key)
 
     def parts(inputs):
@@ -94,7 +94,7 @@ def test_both_parts_are_the_network(train):
         return split.upper(params, changed, activations, train, key)
 
     inputs = jnp.float32(INPUTS)
-    (expected, moved), (outputs, changed) = jax.jit(whole)(inputs), jax.jit(parts)(inputs)
+    (expected, moved), (outputs, changed) = jax.jit(network)(inputs), jax.jit(parts)(inputs)
     np.testing.assert_allclose(outputs.logits, expected, rtol=1e-5, atol=1e-6)
     assert jax.tree.structure(changed) == jax.tree.structure(moved)
     for actual, leaf in zip(*map(jax.tree.leaves, (changed, moved)), strict=True):
@@ -128,10 +128,10 @@ def test_every_network_divides_within_itself_by_default(row):
     params, stats = variables["params"], variables.get("batch_stats", {})
     inputs = jax.ShapeDtypeStruct((2, 32, 32, 3), jnp.float32)
     key = jax.eval_shape(jax.random.key, 0)
-    activations, kept = jax.eval_shape(
+    activations, statistics = jax.eval_shape(
         lambda *arrays: split.lower(*arrays, False, None), params, stats, inputs
     )
-    assert jax.tree.structure(kept) == jax.tree.structure(stats)
+    assert jax.tree.structure(statistics) == jax.tree.structure(stats)
     outputs, changed = jax.eval_shape(
         lambda *arrays, key: split.upper(*arrays, True, key), params, stats, activations, key=key
     )

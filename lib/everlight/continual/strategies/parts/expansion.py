@@ -106,13 +106,13 @@ def blocks_above(setup: Setup, split: SplitNetwork, places: int) -> Extractors:
         fixed = jax.lax.stop_gradient(params)
 
         def upper(block: PyTree, *arguments: Any) -> tuple[Outputs, PyTree]:
-            whole = jax.tree.map(
-                lambda is_lower, shared, own: shared if is_lower else own,
+            merged = jax.tree.map(
+                lambda is_lower, shared, leaf: shared if is_lower else leaf,
                 split.is_lower,
                 fixed,
                 block,
             )
-            return split.upper(whole, *arguments)
+            return split.upper(merged, *arguments)
 
         finished, block_setup = (memory.extractors, memory.batch_stats), setup._replace(apply=upper)
         features = finished_features(
