@@ -31,7 +31,7 @@ a hundred in memories that classes share.
 
 - **Operations** of one training step, from the compiler's analysis of its program, which counts a
   loop once (GEM's quadratic program, the generative classifier's step of one class, expandable
-  DER's pass through one earlier extractor). The number of
+  DER's and MEMO's pass through one earlier extractor). The number of
   steps differs: cumulative and joint train on all samples so far; GDumb trains a new network on its
   memory before every evaluation, and its step is one on memory; closed-form heads, which train
   nothing, take one pass over a task whatever the epochs. Computations once per task (importances,

@@ -217,14 +217,18 @@ class Objective(NamedTuple):
 class SplitNetwork(NamedTuple):
     """A network in two parts, the layers up to a chosen one and those above it."""
 
-    lower: Callable[[PyTree, PyTree, Float[Array, "b *shape"]], Float[Array, "b *units"]]
-    """Function from parameters, batch statistics and inputs to the layer's outputs in evaluation
-    mode."""
-    upper: Callable[
-        [PyTree, PyTree, Float[Array, "b *units"], PRNGKeyArray], tuple[Outputs, PyTree]
+    lower: Callable[
+        [PyTree, PyTree, Float[Array, "b *shape"], bool, PRNGKeyArray | None],
+        tuple[Float[Array, "b *units"], PyTree],
     ]
-    """Function from parameters, batch statistics, the layer's outputs and a key to the network's
-    outputs in training mode, without `hidden`, and to batch statistics. Those of the lower part
+    """Function with the arguments of `Setup.apply` to the layer's outputs and to batch statistics.
+    Those of the upper part stay."""
+    upper: Callable[
+        [PyTree, PyTree, Float[Array, "b *units"], bool, PRNGKeyArray | None],
+        tuple[Outputs, PyTree],
+    ]
+    """Function with the arguments of `Setup.apply`, but for the layer's outputs in place of inputs,
+    to the network's outputs, without `hidden`, and to batch statistics. Those of the lower part
     stay."""
     is_lower: PyTree
     """Tree of booleans like the parameters, true where the upper part does not depend on them."""
@@ -244,6 +248,8 @@ class Setup(NamedTuple):
     patches. Kernels of other layers are left out. None if the network's layers are unknown.
     `split_at(layer)` returns the network in two parts, below and above a layer's outputs. The layer
     is a name, or None for the last but one below the head. None if the layers are unknown.
+    `stages` names the layers at whose outputs the stages of the network end, in order, such as the
+    last blocks of a residual network's. It is empty if the network's module does not state them.
     `measure(params, outputs)` computes diagnostics of the network from its outputs for some test
     samples, such as `metrics.diagnose_plasticity`. They are kept with every evaluation.
     """
@@ -263,6 +269,7 @@ class Setup(NamedTuple):
     ) = None
     measure: Callable[[PyTree, Outputs], PyTree] | None = None
     split_at: Callable[[str | None], SplitNetwork] | None = None
+    stages: tuple[str, ...] = ()
 
     @property
     def input_shape(self) -> jax.ShapeDtypeStruct:

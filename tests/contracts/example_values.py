@@ -40,6 +40,11 @@ def build(stored):
     return setup, continual.naive(setup)
 
 
+def staged_setup():
+    net = models.MLP(classes=4, hidden=(3, 3))
+    return continual.flax_setup(net, STORED, continual.softmax_objective(), optax.sgd(0.1))
+
+
 def several_runs():
     twice = jax.tree.map(lambda leaf: np.stack([leaf, leaf]), sequence())
     return continual.Runs(build, PROTOCOL, STORED, twice, jax.random.split(KEY))

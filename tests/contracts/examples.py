@@ -42,6 +42,7 @@ from tests.contracts.example_values import (
     runs_state,
     sensor_independent,
     sequence,
+    staged_setup,
     trained_networks,
 )
 from tests.contracts.small_arrays import booleans, floats, host, integers
@@ -116,6 +117,7 @@ ROWS: dict[str, Any] = {
     "continual.inflora": ON_PLAIN,
     "continual.gpm": ON_PLAIN,
     "continual.latent_replay": ON_PLAIN,
+    "continual.memo": lambda: {"setup": staged_setup()},
     "continual.generative_replay": {"class_group": integers(6)},
     "continual.hat": {"layers": ("a",)},
     "continual.xdg": {"layers": ("a",)},

@@ -16,7 +16,9 @@ import pytest
 
 from everlight.base import Outputs, Setup, SplitNetwork, Strategy
 from everlight.continual.ema import with_ema
+from everlight.continual.engine import flax_setup
 from everlight.continual.engine.protocol import Protocol
+from everlight.continual.engine.sources import StoredImages
 from everlight.continual.methods.method import Method, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives.multilabel import binary_objective
@@ -29,7 +31,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
     predict_by_nearest_mean,
     review_memory,
 )
-from everlight.models import VisionTransformer, with_lora, with_merged_lora
+from everlight.models import MLP, VisionTransformer, with_lora, with_merged_lora
 from everlight.models.heads import cosines, local_similarities
 from everlight.scenarios.class_incremental import class_incremental, equal_tasks
 
@@ -113,7 +115,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 """Arguments that replace the row's, by the row's name."""
 
-Network = Literal["plain", "low rank", "merged", "transformer"]
+Network = Literal["plain", "two layers", "low rank", "merged", "transformer"]
 Change = Callable[[Setup, Strategy], Strategy]
 
 
@@ -137,7 +139,7 @@ class Case(NamedTuple):
         return self.change(setup, self.row.make(setup, arguments))
 
 
-NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged"}
+NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged", "MEMO": "two layers"}
 
 
 def _case(name: str, **fields: Any) -> Case:
@@ -271,6 +273,13 @@ def of_images(setup, data):
     )
 
 
+def of_two_layers(setup):
+    """Return the setup of a network of two stages."""
+    stored = StoredImages.of(np.zeros((1, FEATURES), np.float32), jnp.float32(0), jnp.float32(1))
+    layered = flax_setup(MLP(CLASSES, (16, 16)), stored, setup.objective, setup.optimizer)
+    return layered._replace(gather=setup.gather)
+
+
 def build_with(counter, name=None, optimizer=None, trainable=None):
     """Return a two-layer net on vectors; `TRACES` counts how often a program is traced."""
     case = STRATEGIES[name or counter]
@@ -284,6 +293,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
     # A mean over all classes has gradients that are smaller by as much; at the others' rate the
     # cosine head's scale turns negative, since most labels of a sample are absent.
     rate = 0.02 if cosine else 0.5 if case.many_labels else 0.05
+    if case.network == "two layers":  # The shared layer has the gradients of all copies.
+        rate = 0.02
     if case.row.name == "iCaRL-norm":  # Its scale is 1 again at every task.
         rate = 0.5
     default = optax.sgd(rate, momentum=0.9)
@@ -319,10 +330,10 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             return {("hidden",): inputs[:, None], ("head", "kernel"): hidden[:, None]}
 
         def split_at(layer):
-            def lower(params, batch_stats, inputs):
-                return jax.nn.relu(inputs @ params["hidden"])
+            def lower(params, batch_stats, inputs, train, key):
+                return jax.nn.relu(inputs @ params["hidden"]), batch_stats
 
-            def upper(params, batch_stats, hidden, key):
+            def upper(params, batch_stats, hidden, train, key):
                 return Outputs(hidden @ params["head"]["kernel"], hidden), batch_stats
 
             return SplitNetwork(lower, upper, {"hidden": True, "head": {"kernel": False}})
@@ -336,6 +347,8 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             layer_inputs=layer_inputs,
             split_at=split_at,
         )
+        if case.network == "two layers":
+            setup = of_two_layers(setup)
         if case.network == "low rank":
             setup = with_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=3, scale=0.3)
         if case.network == "merged":

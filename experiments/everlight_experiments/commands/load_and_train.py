@@ -59,6 +59,7 @@ _REMEDIES = {
     INCOMPATIBILITIES["hidden layers"]: "--net mlp:256,256",
     INCOMPATIBILITIES["layer inputs"]: "--net mlp:256,256",
     INCOMPATIBILITIES["layer outputs"]: "--net mlp:256,256",
+    INCOMPATIBILITIES["stages"]: "--net mlp:256,256",
     INCOMPATIBILITIES["pretrained layers"]: "--pretrained or --features",
 }
 """Options that meet a requirement, by the reason with which a method is refused."""

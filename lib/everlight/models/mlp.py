@@ -38,6 +38,12 @@ class MLP(nn.Module):
     layer_norm: bool = False
     crelu: bool = False
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the layers that end its stages, which are the hidden layers."""
+        name = "norm" if self.layer_norm else "hidden"
+        return tuple(f"{name}{number + 1}" for number in range(len(self.hidden)))
+
     @nn.compact
     def __call__(self, inputs: Float[Array, "b *shape"], train: bool) -> Outputs:
         """Return logits and the last hidden layer, which is the head's input."""

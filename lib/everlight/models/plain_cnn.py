@@ -42,6 +42,11 @@ class PlainCNN(nn.Module):
         """Names of the parameters below the head, starting at the input."""
         return (*(f"convolution{number + 1}" for number in range(len(self.channels))), "hidden")
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the layers that end its stages: every layer below the head."""
+        return self.layers
+
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the dense layer, which is the head's input.

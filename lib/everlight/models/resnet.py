@@ -39,6 +39,11 @@ class ReducedResNet(nn.Module):
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the last blocks of its stages."""
+        return tuple(f"BasicBlock_{stage * self.blocks - 1}" for stage in (1, 2, 3))
+
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and the 64 features; training normalizes by batch statistics."""
@@ -78,6 +83,11 @@ class ResNet50(nn.Module):
     dtype: DTypeLike = jnp.float32
     remat: bool = False
     last_relu: bool = True
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the last blocks of its stages."""
+        return tuple(f"BottleneckBlock_{block}" for block in (2, 6, 12, 15))
 
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:

@@ -51,6 +51,11 @@ class ResNet18(nn.Module):
     dtype: DTypeLike = jnp.float32
     last_relu: bool = True
 
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the last blocks of its stages."""
+        return tuple(f"BasicBlock_{block}" for block in (1, 3, 5, 7))
+
     @nn.compact
     def __call__(self, images: Float[Array, "b h w c"], train: bool) -> Outputs:
         """Return logits and features; training normalizes by batch statistics."""

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax, softmax
 
-from everlight.continual.strategies.wa import align_head, wa
+from everlight.continual.strategies.parts.linear_head import align_head
+from everlight.continual.strategies.wa import wa
 from tests.continual import small_net as net
 from tests.continual.many_labels import OLD, mean_gradient, teacher_logits
 from tests.continual.small_net import CLASSES, LABELS, START

@@ -65,6 +65,7 @@ def test_a_network_of_blocks_leaves_out_hat_and_packnet(pictures):
     deep = loaded(*TINY, "--net", "resnet:1", "--setting", "task-incremental")
     assert deep.training.words.startswith("reduced ResNet of 8 layers")
     assert "hidden layers" not in deep.setting.capabilities
+    assert "stages" in deep.setting.capabilities
 
 
 def test_methods_of_heads_learn_on_the_inputs_or_on_features_of_a_pretrained_network():

@@ -80,6 +80,7 @@ def network_capabilities(net: Network) -> frozenset[Requirement]:
         "hidden layers": net.layers,
         "layer inputs": is_linen,
         "layer outputs": is_linen and not is_head,
+        "stages": is_linen and len(getattr(net.shape, "stages", ())) > 1,
     }
     return frozenset(name for name, is_met in has.items() if is_met)
 

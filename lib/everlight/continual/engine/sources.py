@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Shaped, UInt8
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import FINITE, POSITIVE, checked
 from everlight.errors import ArgumentError
-from everlight.models.layers.traced_convolutions import with_fast_convolutions
+from everlight.models.layers.traced_convolutions import fast_in_both_modes
 
 # The second last axis of a TPU's tiles. With rows in one piece, long ones are sliced apart before.
 _PIECES = 8
@@ -201,25 +201,8 @@ def setup_from(
 
     The setups of linen, NNX and Equinox are made by it. The other arguments are those of
     `flax_setup`. Convolutions of a network that are not everlight's become so
-    (`with_fast_convolutions`).
+    (`fast_in_both_modes`).
     """
-    by_mode = {
-        train: with_fast_convolutions(
-            lambda params, batch_stats, inputs, key, train=train: apply(
-                params, batch_stats, inputs, train, key
-            )
-        )
-        for train in (False, True)
-    }
-
-    def fast_apply(
-        params: PyTree,
-        batch_stats: PyTree,
-        inputs: Float[Array, "b *shape"],
-        train: bool,
-        key: PRNGKeyArray | None,
-    ) -> tuple[Outputs, PyTree]:
-        return by_mode[train](params, batch_stats, inputs, key)
 
     def gather(index: Int[Array, "b"], key: PRNGKeyArray | None) -> Float[Array, "b *shape"]:
         keys = None if key is None else jax.random.split(key, index.shape[0])
@@ -228,4 +211,4 @@ def setup_from(
             images = jax.vmap(augment)(images, keys)
         return (images.astype(jnp.float32) - source.mean) / source.deviation
 
-    return Setup(init, fast_apply, objective, optimizer, gather)
+    return Setup(init, fast_in_both_modes(apply), objective, optimizer, gather)

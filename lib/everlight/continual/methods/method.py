@@ -27,6 +27,7 @@ Requirement = Literal[
     "hidden layers",
     "layer inputs",
     "layer outputs",
+    "stages",
     "last weights",
     "pretrained layers",
     "pretrained transformer",
@@ -40,7 +41,7 @@ PER_TASK_WEIGHTS: tuple[Requirement, ...] = (
 )
 """Requirements of methods whose layers have other weights for every task."""
 NETWORK_REQUIREMENTS: frozenset[Requirement] = frozenset(
-    ("named head", "head kinds", "hidden layers", "layer inputs", "layer outputs")
+    ("named head", "head kinds", "hidden layers", "layer inputs", "layer outputs", "stages")
 )
 """Requirements that a network meets or not, on any benchmark."""
 INCOMPATIBILITIES: dict[Requirement, str] = {
@@ -58,6 +59,8 @@ INCOMPATIBILITIES: dict[Requirement, str] = {
     'below a linear one named head, as Outputs(logits, features, {"hidden1": values}) does',
     "layer inputs": "needs the inputs of all layers, which only linen networks give",
     "layer outputs": "needs the outputs of a chosen layer, which only linen networks give",
+    "stages": "shares all stages of the network but the last one, and this network does not state "
+    "two or more, as models.MLP(classes, (256, 256)) and models.ReducedResNet do",
     "last weights": "predicts by other values than the last weights, to which a moving average of "
     "them adds nothing",
     "pretrained layers": "is made for pretrained layers, and those of this network are drawn at "

@@ -26,6 +26,7 @@ _WORDS: dict[Requirement, str] = {
     "disjoint classes": "disjoint classes",
     "one label": "one label",
     "hidden layers": "named hidden layers",
+    "stages": "two stages of layers",
     "pretrained transformer": "a pretrained vision transformer",
 }
 """Requirements that decide on which benchmarks a method runs, and networks of which kind."""

@@ -18,7 +18,7 @@ ORDER = (
     *("cls_er", "mkd", "gdumb"),
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),
     *("prototype_augmentation", "feature_translation", "drift_compensation"),
-    *("expandable_representation",),
+    *("expandable_representation", "memo"),
     *("generative_replay", "brain_inspired_replay"),
     *("separate_networks", "expert_gate", "packnet", "hat", "xdg"),
     *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),

@@ -49,6 +49,7 @@ from everlight.continual.strategies.latent_replay import latent_replay
 from everlight.continual.strategies.lucir import lucir
 from everlight.continual.strategies.lwf import lwf
 from everlight.continual.strategies.mas import mas
+from everlight.continual.strategies.memo import memo
 from everlight.continual.strategies.mir import mir
 from everlight.continual.strategies.mkd import mkd
 from everlight.continual.strategies.naive import naive
@@ -130,6 +131,7 @@ __all__ = [
     "lucir",
     "lwf",
     "mas",
+    "memo",
     "mir",
     "mkd",
     "naive",

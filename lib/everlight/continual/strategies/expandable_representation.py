@@ -44,6 +44,7 @@ tensors in float32, differ by 1e-6 at most, relative to the largest value. Diffe
 - Herding: see `icarl`.
 """
 
+from functools import partial
 from typing import Literal, NamedTuple
 
 import jax
@@ -51,14 +52,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import (
-    Batch,
     Coefficient,
     Epoch,
     Learner,
     Outputs,
     Samples,
     Setup,
-    StepInfo,
     Strategy,
     Task,
 )
@@ -67,30 +66,17 @@ from everlight.continual.engine.epochs import train_on
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.added_parameters import (
-    new_parameters,
-    updated_parameters,
-)
-from everlight.continual.strategies.parts.distillation import label_softmax
-from everlight.continual.strategies.parts.exemplars import empty_exemplars, exemplar_slots
 from everlight.continual.strategies.parts.expansion import (
     Expansion,
-    below_head,
     drawn_head,
-    empty_copies,
-    expanded_outputs,
-    expanded_setup,
-    finished_features,
     joined_head,
-    new_auxiliary,
-    with_finished,
-    with_joined_head,
+    whole_networks,
 )
-from everlight.continual.strategies.parts.linear_head import linear_head, linear_logits
-from everlight.continual.strategies.parts.memory import merge_buffer
-from everlight.continual.strategies.parts.passes import weighted_mean
-from everlight.continual.strategies.parts.rehearsal import herd_task
-from everlight.continual.strategies.wa import align_head
+from everlight.continual.strategies.parts.extractor_per_task import (
+    aligned_head,
+    extractor_per_task,
+)
+from everlight.continual.strategies.parts.linear_head import linear_logits
 
 Correction = Literal["finetuned", "aligned", "plain"]
 """Correction of the head after a task."""
@@ -141,129 +127,26 @@ def expandable_representation(
     Raises:
       ValueError: at `init`, no layer is named head, or it is not linear.
     """
-    finished = max(tasks - 1, 1)
     finetuning = Finetuning(
         finetuning_epochs, finetuning_batch_size, finetuning_learning_rate_factor, temperature
     )
-
-    def init(key: PRNGKeyArray, learner: Learner) -> Expansion:
-        kernel = linear_head(learner.params, "DER")["kernel"]
-        slots = exemplar_slots(exemplars_per_class, buffer_size, learner.seen.shape[0])
-        extractors, batch_stats, kernels = empty_copies(
-            (below_head(learner.params), learner.batch_stats, kernel), finished
-        )
-        heads = {"kernel": kernels, "auxiliary": new_auxiliary(kernel, key)}
-        buffer = empty_exemplars(slots, labels)
-        return Expansion(
-            buffer, extractors, batch_stats, jnp.int32(0), new_parameters(setup, heads)
-        )
-
-    def begin_task(
-        memory: Expansion, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Expansion, Learner]:
-        key_network, key_auxiliary = jax.random.split(key)
-        kernel, grows = learner.params["head"]["kernel"], task.id > 0
-        extractors, batch_stats, kernels = with_finished(
-            (memory.extractors, memory.batch_stats, memory.heads.params["kernel"]),
-            (below_head(learner.params), learner.batch_stats, kernel),
-            task.id,
-        )
-        drawn = setup.init(key_network)[0]["head"]["kernel"]
-        params = {
-            **learner.params,
-            "head": {**learner.params["head"], "kernel": jnp.where(grows, drawn, kernel)},
-        }
-        heads = {"kernel": kernels, "auxiliary": new_auxiliary(kernel, key_auxiliary)}
-        memory = Expansion(
-            memory.buffer,
-            extractors,
-            batch_stats,
-            task.id.astype(memory.count.dtype),
-            new_parameters(setup, heads),
-        )
-        return memory, learner._replace(params=params)
-
-    def epoch_data(memory: Expansion, task: Task) -> Epoch:
-        return merge_buffer(task.train, memory.buffer.samples)
-
-    def grads(
-        memory: Expansion, learner: Learner, batch: Batch, task: Task, key: PRNGKeyArray
-    ) -> tuple[PyTree, StepInfo]:
-        # The number of the task is common to vmapped runs, so that no run passes more often.
-        earlier = memory.extractors, memory.batch_stats
-        features = finished_features(
-            setup, earlier, learner.params, batch.inputs, task.id, finished
-        )
-        label = batch.labels[:, 0]
-        target = jnp.where(task.classes[label], 1 + label, 0)
-        active = jnp.concatenate([jnp.ones(1, bool), task.classes])
-
-        def loss(params: PyTree, heads: PyTree) -> tuple[Float[Array, ""], tuple]:
-            outputs, batch_stats = setup.apply(params, learner.batch_stats, batch.inputs, True, key)
-            expanded = expanded_outputs(outputs, features, heads["kernel"])
-            losses = setup.objective.loss(expanded, batch.labels, learner.seen)
-            task_loss = weighted_mean(losses, batch.weight)
-            logits = linear_logits(heads["auxiliary"], outputs.features)
-            auxiliary = label_softmax(logits, target[:, None], active)
-            auxiliary = auxiliary_weight * weighted_mean(auxiliary, batch.weight)
-            return task_loss + jnp.where(task.id > 0, auxiliary, 0), (task_loss, batch_stats)
-
-        differentiate = jax.grad(loss, argnums=(0, 1), has_aux=True)
-        (gradient, for_heads), (task_loss, batch_stats) = differentiate(
-            learner.params, memory.heads.params
-        )
-        return gradient, StepInfo(gradient, batch_stats, task_loss, for_heads)
-
-    def after_step(
-        memory: Expansion, learner: Learner, info: StepInfo, key: PRNGKeyArray
-    ) -> tuple[Expansion, Learner]:
-        heads = updated_parameters(setup, learner, memory.heads, info.aux)
-        return memory._replace(heads=heads), learner
-
-    def end_task(
-        memory: Expansion, learner: Learner, task: Task, key: PRNGKeyArray
-    ) -> tuple[Expansion, Learner]:
-        sharing_classes = None if buffer_size is None else learner.seen
-        expanded = expanded_setup(setup, memory)
-        buffer = herd_task(expanded, memory.buffer, learner, task, sharing_classes)
-        memory = memory._replace(buffer=buffer)
-        if classifier == "plain":
-            return memory, learner
-        head = joined_head(memory, learner.params)
-        if classifier == "aligned":
-            known = learner.seen & ~task.classes
-            corrected = {**head, "kernel": align_head(head["kernel"], task.classes, known)}
-        else:
-            corrected = finetuned_head(setup, memory, learner, task, key, finetuning)
-        corrected = jax.tree.map(
-            lambda new, old: jnp.where((task.id > 0) & learner.seen, new, old), corrected, head
-        )
-        return with_joined_head(memory, learner, corrected)
-
-    def predict(
-        memory: Expansion, learner: Learner, inputs: Float[Array, "b *shape"]
-    ) -> Float[Array, "b c"]:
-        outputs, _ = expanded_setup(setup, memory).apply(
-            learner.params, learner.batch_stats, inputs, False, None
-        )
-        return setup.objective.scores(outputs)
-
-    return naive(setup)._replace(
-        init=init,
-        begin_task=begin_task,
-        epoch_data=epoch_data,
-        grads=grads,
-        after_step=after_step,
-        end_task=end_task,
-        predict=predict,
-        stored_samples=lambda memory, task: jnp.sum(memory.buffer.samples.mask),
-        tasks=tasks,
-        parameter_copies=finished,
+    finetuned = partial(finetuned_head, finetuning=finetuning)
+    corrections = {"finetuned": finetuned, "aligned": aligned_head, "plain": None}
+    return extractor_per_task(
+        setup,
+        whole_networks(setup, max(tasks - 1, 1)),
+        "DER",
+        tasks,
+        exemplars_per_class,
+        labels,
+        auxiliary_weight,
+        buffer_size,
+        corrections[classifier],
     )
 
 
 def finetuned_head(
-    setup: Setup,
+    expanded: Setup,
     memory: Expansion,
     learner: Learner,
     task: Task,
@@ -273,7 +156,7 @@ def finetuned_head(
     """Return a newly drawn joined head after training on the exemplars' features.
 
     Args:
-      setup: network, objective, optimizer and data access.
+      expanded: setup of all extractors.
       memory: memory with the exemplars.
       learner: learner at the end of the task.
       task: task that ends.
@@ -282,7 +165,7 @@ def finetuned_head(
     """
     key_head, key_order = jax.random.split(key)
     held = memory.buffer.samples
-    features = sample_features(expanded_setup(setup, memory), learner, held)
+    features = sample_features(expanded, learner, held)
 
     def apply(
         params: PyTree,
@@ -294,7 +177,7 @@ def finetuned_head(
         logits = linear_logits(params["head"], features) / finetuning.temperature
         return Outputs(logits, features), batch_stats
 
-    head_setup = setup._replace(
+    head_setup = expanded._replace(
         apply=apply, gather=lambda index, key: features[index], trainable=None, measure=None
     )
     head = drawn_head(memory, joined_head(memory, learner.params), key_head)

@@ -127,7 +127,8 @@ def latent_replay(
     split, with_head = setup.split_at(layer), cwr(setup, form="star")
 
     def lower(learner: Learner, inputs: Float[Array, "b *shape"]) -> Float[Array, "b *units"]:
-        return split.lower(learner.params, learner.batch_stats, inputs)
+        outputs, _ = split.lower(learner.params, learner.batch_stats, inputs, False, None)
+        return outputs
 
     def init(key: PRNGKeyArray, learner: Learner) -> LatentMemory:
         one = jax.eval_shape(lambda images: lower(learner, images), setup.input_shape)
@@ -152,7 +153,7 @@ def latent_replay(
         weight = jnp.concatenate([batch.weight, weight])
 
         def loss(params: PyTree) -> tuple[Float[Array, ""], PyTree]:
-            outputs, stats = split.upper(params, learner.batch_stats, activations, key)
+            outputs, stats = split.upper(params, learner.batch_stats, activations, True, key)
             losses = setup.objective.loss(outputs, all_labels, learner.seen)
             return weighted_mean(losses, weight), stats
 

@@ -31,7 +31,7 @@ twice, and classes keep their first exemplars when the number falls. Differs in:
 """
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
@@ -41,6 +41,7 @@ from everlight.continual.strategies.parts.distillation import (
     soft_softmax,
     taught_gradient,
 )
+from everlight.continual.strategies.parts.linear_head import align_head
 from everlight.continual.strategies.parts.rehearsal import Rehearsal, rehearsal
 from everlight.continual.strategies.parts.teacher import freeze_teacher
 from everlight.models.heads import head_kernel, with_head_kernel
@@ -93,25 +94,6 @@ def wa(
         return replay.end_task(memory, learner, task, key)
 
     return replay._replace(begin_task=begin_task, grads=grads, end_task=end_task)
-
-
-def align_head(
-    kernel: Float[Array, "f c"], new: Bool[Array, "c"], known: Bool[Array, "c"]
-) -> Float[Array, "f c"]:
-    """Return a head's weights, those of new classes scaled to the old ones' mean length.
-
-    Args:
-      kernel: weights of the head.
-      new: classes that are scaled, by a common factor.
-      known: old classes; without any, or without new ones, the weights stay unchanged.
-    """
-    lengths = jnp.linalg.norm(kernel, axis=0)
-    old_norm, new_norm = (
-        jnp.sum(lengths, where=classes) / jnp.maximum(jnp.sum(classes), 1)
-        for classes in (known, new)
-    )
-    scaled = new & jnp.any(known) & (new_norm > 0)
-    return jnp.where(scaled, kernel * old_norm / jnp.where(new_norm > 0, new_norm, 1), kernel)
 
 
 METHODS = (

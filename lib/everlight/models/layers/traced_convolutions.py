@@ -44,6 +44,29 @@ def with_fast_convolutions(function: Callable[..., Any]) -> Callable[..., Any]:
     return fast
 
 
+def fast_in_both_modes(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a network's pass with fast gradients of its convolutions.
+
+    Args:
+      apply: function of parameters, batch statistics, inputs, `train` and a key, as `Setup.apply`.
+    """
+    by_mode = {
+        train: with_fast_convolutions(
+            lambda params, batch_stats, inputs, key, train=train: apply(
+                params, batch_stats, inputs, train, key
+            )
+        )
+        for train in (False, True)
+    }
+
+    def fast_apply(
+        params: PyTree, batch_stats: PyTree, inputs: Array, train: bool, key: Array | None
+    ) -> Any:
+        return by_mode[train](params, batch_stats, inputs, key)
+
+    return fast_apply
+
+
 def _equations(jaxpr: Jaxpr) -> Iterator[JaxprEqn]:
     """Return the equations of a jaxpr and of those that `_evaluate` goes into."""
     for equation in jaxpr.eqns:

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Objective, Outputs, Setup
 from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import as_outputs
-from everlight.continual.engine.setups.split_linen import split_linen
+from everlight.continual.engine.setups.split_linen import module_outputs, split_linen
 from everlight.continual.engine.sources import Augment, InputSource, setup_from
 from everlight.models.layers.convolution import Convolution, patches
 
@@ -48,13 +48,8 @@ def flax_setup(
         train: bool,
         key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
-        variables = {"params": params, "batch_stats": batch_stats}
-        if not train:
-            return as_outputs(net.apply(variables, inputs, False)), batch_stats
-        outputs, changed = net.apply(
-            variables, inputs, True, rngs={"dropout": key}, mutable=["batch_stats"]
-        )
-        return as_outputs(outputs), changed.get("batch_stats", {})
+        outputs, changed = module_outputs(net, params, batch_stats, inputs, train, key)
+        return as_outputs(outputs), changed
 
     def layer_inputs(
         params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]
@@ -82,5 +77,7 @@ def flax_setup(
 
     setup = setup_from(init, apply, source, objective, optimizer, augment)
     return setup._replace(
-        layer_inputs=layer_inputs, split_at=partial(split_linen, net, source.shape)
+        layer_inputs=layer_inputs,
+        split_at=partial(split_linen, net, source.shape),
+        stages=getattr(net, "stages", ()),
     )

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 from everlight.base import Outputs, SplitNetwork
 from everlight.continual.engine.setups.named_arrays import Path, as_outputs
 from everlight.errors import ArgumentError
-from everlight.models.layers.traced_convolutions import with_fast_convolutions
+from everlight.models.layers.traced_convolutions import fast_in_both_modes
 
 
 def split_linen(net: nn.Module, shape: tuple[int, ...], layer: str | None) -> SplitNetwork:
@@ -42,20 +42,64 @@ def split_linen(net: nn.Module, shape: tuple[int, ...], layer: str | None) -> Sp
         raise ArgumentError(f"the layer {'/'.join(path)} {fault}; the layers are {names}")
     below = {*finished[: finished.index(path) + 1]}
 
-    def lower(params: PyTree, batch_stats: PyTree, inputs: Float[Array, "b *shape"]) -> Array:
-        return _outputs_of(net, path, params, batch_stats, inputs)
+    def lower(
+        params: PyTree,
+        batch_stats: PyTree,
+        inputs: Float[Array, "b *shape"],
+        train: bool,
+        key: PRNGKeyArray | None,
+    ) -> tuple[Array, PyTree]:
+        outputs, changed = _outputs_of(net, path, params, batch_stats, inputs, train, key)
+        return outputs, _merged(changed, batch_stats, below)
 
     def upper(
-        params: PyTree, batch_stats: PyTree, activations: Array, key: PRNGKeyArray
+        params: PyTree,
+        batch_stats: PyTree,
+        activations: Array,
+        train: bool,
+        key: PRNGKeyArray | None,
     ) -> tuple[Outputs, PyTree]:
         blank = jnp.zeros((len(activations), *shape))
-        outputs, changed = _outputs_above(net, path, params, batch_stats, blank, activations, key)
-        old, new = flatten_dict(batch_stats), flatten_dict(changed)
-        stats = {leaf: (old if leaf[:-1] in below else new)[leaf] for leaf in old}
-        return outputs, unflatten_dict(stats)
+        outputs, changed = _outputs_above(
+            net, path, params, batch_stats, blank, activations, train, key
+        )
+        return outputs, _merged(batch_stats, changed, below)
 
     is_lower = _lower_parameters(net, path, variables, shape)
-    return SplitNetwork(with_fast_convolutions(lower), with_fast_convolutions(upper), is_lower)
+    return SplitNetwork(fast_in_both_modes(lower), fast_in_both_modes(upper), is_lower)
+
+
+def module_outputs(
+    net: nn.Module,
+    params: PyTree,
+    batch_stats: PyTree,
+    inputs: Float[Array, "b *shape"],
+    train: bool,
+    key: PRNGKeyArray | None,
+) -> tuple[Any, PyTree]:
+    """Return what a linen module returns, and batch statistics, which evaluation keeps.
+
+    Args:
+      net: module that is called as `net(images, train)`.
+      params: its parameters.
+      batch_stats: its batch statistics.
+      inputs: inputs of the module.
+      train: true for the training mode.
+      key: random key of dropout in training.
+    """
+    variables = {"params": params, "batch_stats": batch_stats}
+    if not train:
+        return net.apply(variables, inputs, False), batch_stats
+    outputs, changed = net.apply(
+        variables, inputs, True, rngs={"dropout": key}, mutable=["batch_stats"]
+    )
+    return outputs, changed.get("batch_stats", {})
+
+
+def _merged(lower: PyTree, upper: PyTree, below: set[Path]) -> PyTree:
+    """Return the first batch statistics for the layers below, and the second ones for others."""
+    first, second = flatten_dict(lower), flatten_dict(upper)
+    return unflatten_dict({leaf: (first if leaf[:-1] in below else second)[leaf] for leaf in first})
 
 
 def _call_order(net: nn.Module, shape: tuple[int, ...]) -> tuple[PyTree, list[Path]]:
@@ -92,8 +136,10 @@ def _outputs_of(
     params: PyTree,
     batch_stats: PyTree,
     inputs: Float[Array, "b *shape"],
-) -> Array:
-    """Return the outputs of a layer in evaluation mode."""
+    train: bool,
+    key: PRNGKeyArray | None,
+) -> tuple[Array, PyTree]:
+    """Return the outputs of a layer, and batch statistics."""
     outputs = []
 
     def keep(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
@@ -103,8 +149,8 @@ def _outputs_of(
         return returned
 
     with nn.intercept_methods(keep):
-        net.apply({"params": params, "batch_stats": batch_stats}, inputs, False)
-    return outputs[0]
+        _, changed = module_outputs(net, params, batch_stats, inputs, train, key)
+    return outputs[0], changed
 
 
 def _outputs_above(
@@ -114,24 +160,19 @@ def _outputs_above(
     batch_stats: PyTree,
     blank: Float[Array, "b *shape"],
     activations: Array,
-    key: PRNGKeyArray,
+    train: bool,
+    key: PRNGKeyArray | None,
 ) -> tuple[Outputs, PyTree]:
-    """Return outputs and batch statistics in training mode, of given outputs of a layer."""
+    """Return outputs and batch statistics, of given outputs of a layer."""
 
     def replace(call: Callable, args: tuple, kwargs: dict, context: InterceptorContext) -> Any:
         returned = call(*args, **kwargs)
         return activations if _is_call_of(context, path) else returned
 
     with nn.intercept_methods(replace):
-        outputs, changed = net.apply(
-            {"params": params, "batch_stats": batch_stats},
-            blank,
-            True,
-            rngs={"dropout": key},
-            mutable=["batch_stats"],
-        )
+        outputs, changed = module_outputs(net, params, batch_stats, blank, train, key)
     # Activations of the layers below are those of zeros.
-    return as_outputs(outputs)._replace(hidden=None), changed.get("batch_stats", {})
+    return as_outputs(outputs)._replace(hidden=None), changed
 
 
 def _is_call_of(context: InterceptorContext, path: Path) -> bool:
@@ -149,12 +190,12 @@ def _lower_parameters(
     params, batch_stats = variables["params"], variables.get("batch_stats", {})
     blank = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
     activations = jax.eval_shape(
-        lambda *arrays: _outputs_of(net, path, *arrays), params, batch_stats, blank
+        lambda *arrays: _outputs_of(net, path, *arrays, False, None)[0], params, batch_stats, blank
     )
 
     def outputs(blank: Array, params: PyTree, batch_stats: PyTree, activations: Array) -> Outputs:
         key = jax.random.key(0)
-        return _outputs_above(net, path, params, batch_stats, blank, activations, key)[0]
+        return _outputs_above(net, path, params, batch_stats, blank, activations, True, key)[0]
 
     traced = jax.make_jaxpr(outputs)(blank, params, batch_stats, activations)
     reads_inputs, *reads = _read_inputs(traced.jaxpr)
