@@ -206,8 +206,8 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
         "Best, with Student's 95% interval over seeds: naive 0.700"
     )
     assert sentence_of("NI", both, rows) == ""
-    every = {"naive": known.with_metrics(naive, over_time=nan.over_time), "joint": joint}
-    assert headline_of({"NI": every}, rows)[1].endswith("none, all diverged.")
+    outcomes = {"naive": known.with_metrics(naive, over_time=nan.over_time), "joint": joint}
+    assert headline_of({"NI": outcomes}, rows)[1].endswith("none, all diverged.")
     assert sentence_of("NI", {"ER": nan}, rows) == ""
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
 
