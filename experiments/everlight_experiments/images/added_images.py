@@ -117,11 +117,12 @@ def _check_unknown(added: AddedData, images: ImageSet, further: ImageSet) -> Non
         (further.images[:added_trained], images.images[trained:]),
         (images.images[:trained], further.images[added_trained:]),
     )
-    count = sum(int(repeated_samples(train, test).sum()) for train, test in pairs)
-    if count:
+    tested, learned = (int(repeated_samples(train, test).sum()) for train, test in pairs)
+    if tested or learned:
         raise DataError(
-            f"--data {added.data} has {count:,} images that the run tests or was trained on, so "
-            "that an image would be trained and tested; leave out the images that the run has"
+            f"--data {added.data} would train {tested:,} test images of the run, and would test "
+            f"{learned:,} images that the run was trained on; leave out all images that the run "
+            "has. Images that would be trained again are not counted"
         )
 
 

@@ -207,7 +207,14 @@ def test_methods_that_depend_on_the_number_of_tasks_or_classes_are_left_out():
 def test_images_that_the_run_tests_are_not_trained(runs, tmp_path):
     """Rows 20 to 29 of a class are test images of the run; of ten, two stay test images."""
     path = save_images(tmp_path / "tested.npz", [0], start=20, count=10)
-    with pytest.raises(
-        DataError, match=r"--data .*tested.npz has 8 images that the run tests or was trained on"
-    ):
+    message = r"--data .*tested.npz would train 8 test images of the run, and would test 0 images "
+    with pytest.raises(DataError, match=message):
+        update(runs / "run-old-demo", "--data", path)
+
+
+def test_images_that_the_run_was_trained_on_are_not_tested(runs, tmp_path):
+    """Rows 0 to 9 of a class were trained; two of them would be test images."""
+    path = save_images(tmp_path / "trained.npz", [0], start=0, count=10)
+    message = "would train 0 test images of the run, and would test 2 images that the run was tra"
+    with pytest.raises(DataError, match=message):
         update(runs / "run-old-demo", "--data", path)

@@ -105,14 +105,13 @@ class ReportInput(NamedTuple):
     def rank_methods(self, column: str) -> list[str]:
         """Return sequential methods from the best; references only where there is no other.
 
-        A diverged method is last; where every method diverged, none is returned.
+        A method with a diverged run has no rank.
         """
         finals = {name: outcome.final.mean() for name, outcome in self.outcomes[column].items()}
-        if np.isnan(list(finals.values())).all():
-            return []
         references = {row.name for row in self.rows if row.is_reference}
         sequential = [name for name in finals if name not in references] or list(finals)
-        return sorted(sequential, key=lambda name: -np.nan_to_num(finals[name], nan=-np.inf))
+        ranked = [name for name in sequential if not np.isnan(finals[name])]
+        return sorted(ranked, key=lambda name: -finals[name])
 
 
 def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:

@@ -65,6 +65,17 @@ class GroupLines:
         """Number of epochs of all tasks."""
         return self._sizes["epochs"]
 
+    def place(self, epochs: int) -> str:
+        """Return task and epoch after so many finished epochs, as users count them."""
+        tasks = range(self._sizes["tasks"])
+        task = max(task for task in tasks if self._protocol.epochs_before(task) <= epochs)
+        return self.place_words(task, epochs - self._protocol.epochs_before(task))
+
+    def place_words(self, task: int, epoch: int) -> str:
+        """Return a task and its epoch, both from 0, as users count them."""
+        of_task = self._protocol.epochs_of(int(task))
+        return f"task {task + 1} of {self._sizes['tasks']}, epoch {epoch + 1} of {of_task}"
+
     def start(self, state: SequenceState | None) -> None:
         """Start the clock, from a state that runs continue from or from the beginning."""
         self._time = time.monotonic()

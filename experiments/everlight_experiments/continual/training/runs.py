@@ -10,7 +10,7 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import jax
@@ -314,7 +314,8 @@ def _train_group(
         while not diverged.all() and bar.n < total:
             # The next state takes over the arrays of this one; a signal waits until it is complete.
             with uninterrupted():
-                state = next(driven, state)
+                with _naming_epoch(title, lines.place(bar.n)):
+                    state = next(driven, state)
                 reached = epochs_done(protocol, state)
                 divergences = first_divergence(protocol, state)[: len(group)]
                 previous, diverged = diverged, divergences[:, 0] >= 0
@@ -332,9 +333,33 @@ def _train_group(
                 bar.set_postfix_str(f"{rate:,.0f} steps/s", refresh=False)
             bar.update(reached - bar.n)
             for number in np.flatnonzero(diverged & ~previous):
-                place = "task {}, epoch {}".format(*divergences[number])
-                print(f"{group[number].name}: the loss is not finite at {place}", flush=True)
+                message = _divergence(group[number], lines.place_words(*divergences[number]))
+                if jax.config.jax_debug_nans:
+                    # JAX may not read the results of a program that was called before.
+                    raise FloatingPointError(message)
+                print(message, flush=True)
     return state
+
+
+def _divergence(run: TrainingRun, place: str) -> str:
+    return (
+        f"{run.title or run.name}: diverged in {place}; loss or parameters are not finite, and the "
+        "scores of this run are NaN"
+    )
+
+
+@contextmanager
+def _naming_epoch(title: str, place: str) -> Iterator[None]:
+    """Add the training and its epoch to an error where `jax.debug_nans` looks for NaN.
+
+    JAX repeats a program that gave NaN, and raises RuntimeError if its arguments were donated.
+    """
+    try:
+        yield
+    except (FloatingPointError, RuntimeError) as error:
+        if jax.config.jax_debug_nans:
+            error.add_note(f"error: {title}: ended in {place}")
+        raise
 
 
 def _padded_group(group: Sequence[TrainingRun], mesh: Mesh) -> list[TrainingRun]:

@@ -1,6 +1,7 @@
 """Runs trained together and stored one by one: read back, killed and continued, diverged."""
 
 import json
+import re
 import signal
 
 import jax
@@ -51,7 +52,14 @@ def test_a_diverged_run_is_reported_and_its_neighbors_are_kept(tmp_path, capsys)
     stored = train(run_folder(tmp_path), requested)
     assert [has_diverged(arrays) for arrays in stored] == [False, True, False]
     # The penalty is first felt in the second task.
-    assert "EWC-1: the loss is not finite at task 1, epoch " in capsys.readouterr().out
+    assert "EWC-1: diverged in task 2 of " in capsys.readouterr().out
+
+
+def test_nan_that_jax_looks_for_ends_with_the_run_and_its_place(tmp_path):
+    with jax.debug_nans(True), pytest.raises((FloatingPointError, RuntimeError)) as raised:
+        train(run_folder(tmp_path), ewc_runs((1e30,)))
+    lines = [str(raised.value), *getattr(raised.value, "__notes__", ())]
+    assert re.search(r"EWC-0: .* in task 2 of \d+, epoch \d of \d", lines[-1])
 
 
 def test_events_of_tasks_are_complete_whatever_stops_a_run(tmp_path):
