@@ -11,8 +11,9 @@ closed form, so that it is the value of the draw.
 Equal to the code of van de Ven et al. 2022 (GMvandeVen/continual-learning, `cond_vae.py` with
 `prior="GMM"`, `per_class`, one mode per class, and `dg_gates`) at the layers, the losses per input
 and the images of given draws; differs in the initial weights, which are LeCun-normal with biases of
-0, in that code uniform, and in logarithms, which that code cuts: of pixels at −100, of the sum of
-modes relative to the greatest at log 1e-40.
+0, in that code uniform; in logarithms, which that code cuts: of pixels at −100, of the sum of
+modes relative to the greatest at log 1e-40; and in the Gaussian decoder, which is linear, in that
+code with a sigmoid unless inputs are normalized.
 """
 
 from collections.abc import Sequence

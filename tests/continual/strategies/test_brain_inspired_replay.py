@@ -163,21 +163,40 @@ def test_the_first_task_replays_nothing():
 
 
 def test_adam_trains_the_decoder_and_a_task_s_end_makes_it_the_previous_one():
-    """Adam's first step is the rate times the gradient over its size, plus 1e-8."""
+    """Two steps of Adam with betas of 0.9 and 0.999; the second gradient is three times the first.
+
+    The first step is the rate, the second ((0.09 + 0.3) / 0.19) / sqrt((0.000999 + 0.009) /
+    0.001999) = 0.9178 times the rate, as long as the gradient is much larger than 1e-8.
+    """
     setup, strategy = strategy_of(generator_learning_rate=0.05)
     memory, learner = within_the_third_task(setup, strategy)
     batch = net.filled(setup, net.batch_of(INDEX))
     _, info = jax.jit(strategy.grads)(memory, learner, batch, TASK, KEY)
-    new, _ = strategy.after_step(memory, learner, info, KEY)
-    leaves = map(jax.tree.leaves, (new.decoder.params, memory.decoder.params, info.aux))
-    for moved, before, slope in zip(*leaves, strict=True):
-        np.testing.assert_allclose(moved, before - 0.05 * slope / (np.abs(slope) + 1e-8), atol=2e-5)
+    first, _ = strategy.after_step(memory, learner, info, KEY)
+    steeper = info._replace(aux=jax.tree.map(lambda slope: 3 * slope, info.aux))
+    new, _ = strategy.after_step(first, learner, steeper, KEY)
+    for before, after, share in ((memory, first, 1.0), (first, new, 0.9178)):
+        leaves = map(jax.tree.leaves, (after.decoder.params, before.decoder.params, info.aux))
+        for moved, old, slope in zip(*leaves, strict=True):
+            change = share * 0.05 * slope / (np.abs(slope) + 1e-8)
+            np.testing.assert_allclose(moved, old - change, atol=3e-5)
     jax.tree.map(np.testing.assert_array_equal, new.previous, memory.previous)
+    learner = learner._replace(batch_stats={"passes": learner.batch_stats["passes"] + 5})
     ended, _ = strategy.end_task(new, learner, TASK, KEY)
+    jax.tree.map(np.testing.assert_array_equal, ended.decoder, new.decoder)
     jax.tree.map(np.testing.assert_array_equal, ended.previous, new.decoder.params)
-    jax.tree.map(np.testing.assert_array_equal, ended.teacher.params, learner.params)
-    np.testing.assert_array_equal(ended.teacher.known, learner.seen)
+    trained = learner.params, learner.batch_stats, learner.seen
+    jax.tree.map(np.testing.assert_array_equal, tuple(ended.teacher), trained)
     jax.tree.map(np.testing.assert_array_equal, ended.gates, memory.gates)
+
+
+def test_as_many_inputs_as_incoming_ones_are_replayed_by_default():
+    setup, strategy = strategy_of(replay_batch_size=None)
+    memory, learner = within_the_third_task(setup, strategy)
+    _, same = strategy_of(replay_batch_size=len(INDEX))
+    batch = net.filled(setup, net.batch_of(INDEX))
+    results = [item.grads(memory, learner, batch, TASK, KEY)[0] for item in (strategy, same)]
+    net.assert_trees_close(*results, 0, 0)
 
 
 def test_inputs_that_are_no_pixels_make_a_bernoulli_decoder_nan():
@@ -196,6 +215,7 @@ def test_gates_close_the_share_of_units_and_none_without_a_share():
     assert {float(value) for value in np.unique(tables[0])} == {0.0, 1.0}
     np.testing.assert_allclose([table.mean() for table in tables], 0.8, atol=0.04)
     assert np.any(tables[0][0] != tables[0][1])
+    assert np.any(np.not_equal(*random_gates(40, (50, 50), 0.2, KEY)))
     assert all(np.all(table == 1) for table in random_gates(3, (5, 4), 0.0, KEY))
 
 

@@ -32,12 +32,15 @@ for every class, or with domains for every task, and none with the task given. D
 
 - With heads each generated input has the head of its class; in that code as many inputs, rounded
   up, are made for each earlier task, and the tasks' losses are averaged.
+- With heads and gates of classes, new data open the gates of their class; in that code those of the
+  label within its head.
+- Batch statistics see the replayed inputs before the new ones, in that code after them.
 - Initial weights of the decoder are LeCun-normal, in that code uniform.
 - The decoder's optimizer is Adam whatever the network's is, and is not reset between tasks. In that
   code one Adam trains both.
 
 The loss has exponentials of the encoder's log variances. With few inputs d, large steps of SGD make
-them diverge; Adam, the authors' optimizer, does not.
+them diverge; Adam, the authors' optimizer, did not in the tests' runs.
 """
 
 from collections.abc import Sequence
@@ -133,7 +136,7 @@ def brain_inspired_replay(
       gated_share: probability that a class or task closes a hidden unit of the decoder; 0 has no
         gates.
       gating: "class" for gates per class, or "task" for gates per task, where tasks share classes.
-      temperature: temperature T of the previous network's scores.
+      temperature: temperature T of both networks' scores.
       likelihood: "gaussian", or "bernoulli" for inputs from 0 to 1, such as pixels.
       replay_batch_size: generated inputs per step; None is the size of the incoming batch.
       tasks: the number of tasks in the sequence, which gates of tasks need.
