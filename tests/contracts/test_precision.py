@@ -23,8 +23,9 @@ PARTS = {
     "NormalizedConvolution": Case(models.NormalizedConvolution(4), (8, 8, 3), 0),
 }
 NETS = NAMED | OTHERS | PARTS
-WITHOUT = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier, models.VAE}
-"""Heads, float32 whatever the net below them computes in, and the generator, which is float32."""
+HEADS = {models.CosineHead, models.LocalSimilarityHead, models.LinearClassifier}
+WITHOUT = HEADS | {models.VAE, models.FeedbackDecoder}
+"""Heads, float32 whatever the net below them computes in, and generators, which are float32."""
 QUICK = ("mlp", "small-cnn", "IlluminantNet", "BasicBlock", "BottleneckBlock")
 TOO_DEEP = {"resnet18", "ResNet50, remat", "EfficientNetLite0"}
 NAMES = [*(name for name, row in models.networks().items() if row.example), *OTHERS, *PARTS]

@@ -333,5 +333,6 @@ METHODS = (
             "optimizer": "adam",
             "learning rate": 0.001,
         },
+        planned_total="tasks",
     ),
 )
