@@ -21,7 +21,7 @@ PASSES = {
     *("generator_net.GeneratorNet", "generator_net.Merge", "generator_net.upsample_2x"),
     *("mlp.MLP", "heads.cosines", "heads.local_similarities", "lora.lora_products"),
     *("vit.VisionTransformer", "vit._Block", "vit.attention", "vae.VAE"),
-    *("feedback_decoder.FeedbackDecoder", "split_linen._outputs_of"),
+    *("feedback_decoder.FeedbackDecoder", "split_linen._outputs_of", "split_linen._outputs_above"),
     *("prompts._nearest_keys", "prompts.prompt_components", "adapters.adapter_output"),
     *("projection.projected", "expert_gate._reconstruction", "polytope.with_polytope"),
     # These are networks of the tests.
