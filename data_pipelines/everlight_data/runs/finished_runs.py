@@ -164,11 +164,15 @@ def _check(name: str, array: np.ndarray, kinds: str, fits: bool) -> None:
         raise ValueError(f"{name} has dtype {array.dtype} and shape {array.shape}")
 
 
-def check_comparable(runs: Sequence[FinishedRun]) -> None:
+def check_comparable(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> None:
     """Refuse runs that cannot be paired with the first one.
 
+    Args:
+      runs: runs to compare.
+      ignored: options that change no number, which the message leaves out.
+
     Raises:
-      DataError: a run is on other data, has another score, or has no order of classes of the first.
+      DataError: a run is on other data, has another score, or has no order of samples of the first.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -183,9 +187,11 @@ def check_comparable(runs: Sequence[FinishedRun]) -> None:
                 "of one benchmark, on the same images and labels."
             )
         if not len(np.intersect1d(other.draws, first.draws)):
+            options = name_other_options([first, other], ignored)
             raise DataError(
-                f"{other.name} shares no order of classes with {first.name}. Give runs whose "
-                "seeds (--seed, --seeds) overlap."
+                f"{other.name} and {first.name} learn no samples in the same order; they differ in "
+                f"{options}. Give runs whose seeds (--seed, --seeds) overlap, with the same tasks "
+                "and validation images."
             )
 
 

@@ -71,7 +71,7 @@ def run_compare(options: CompareOptions) -> Path:
         for folder, name in zip(folders, _distinct_names(folders), strict=True)
     ]
     first = runs[0]
-    check_comparable(runs)
+    check_comparable(runs, NO_DIFFERENCE)
     options = dataclasses.replace(options, folders=folders)
     folder = RunFolder("compare", _name(folders), options)
     summary_rows = [

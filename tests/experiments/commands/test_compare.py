@@ -93,6 +93,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
     first = finished(tmp_path, "a", 0, {"ER": [0.9]})
     elsewhere = finished(tmp_path, "b", 0, {"ER": [0.9]}, labels=(13, 12))
     later = finished(tmp_path, "c", 1, {"ER": [0.9]})
+    other_seed = finished(tmp_path, "e", 1, {"ER": [0.9]}, seed=1)
     drawn = finished(tmp_path, "d", 0, {"ER": [0.9]}, images=8, seed=1)
     (tmp_path / "nothing").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
@@ -102,7 +103,8 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
         ((first, first), "each once"),
         ((first, elsewhere), "demo-b has other data than run-digits-demo-a"),
         ((first, drawn), "demo-d has other data than run-digits-demo-a"),
-        ((first, later), "demo-c shares no order of classes with"),
+        ((first, later), "demo-c and .* learn no samples in the same order; they differ in none"),
+        ((first, other_seed), r"they differ in seed: 0 \| 1\. Give runs whose seeds .* overlap"),
         ((first, tmp_path / "loop"), r"results.npz cannot be read .*Name the folder"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
     ):

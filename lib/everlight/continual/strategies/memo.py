@@ -16,10 +16,12 @@ earlier classes join every epoch; herding compares the features of all copies.
 
 The copied layers are the last stage of the network, as in the authors' code for ResNet-18 and
 ResNet-32. Stages are those that the network's module states (`Setup.stages`); those of an MLP are
-its hidden layers. Expandable DER shares nothing (`expandable_representation`).
+its hidden layers, and a plain CNN copies its dense layer, in PyCIL a block of convolutions.
+Expandable DER shares nothing (`expandable_representation`).
 
 All arrays have their last sizes from the start. Memory holds T − 1 finished copies, stacked, of
-which the unused ones are empty, and (T − 1) f rows of the head for f features of one copy. A step
+which the unused ones are empty, with as many batch statistics of the whole network, and (T − 1) f
+rows of the head for f features of one copy, the auxiliary head and their optimizer's state. A step
 or a prediction passes its samples once through s and t times through the deep layers.
 
 The authors compare methods whose exemplars and networks take the same bytes together. Here copies
@@ -29,20 +31,21 @@ network's values, in float32 the bytes of 460 images of 32 x 32.
 Equal to the official code (wangkiw/ICLR23-MEMO; PyCIL has the same: `models/memo.py`,
 `utils/inc_net.py`, `convs/memo_cifar_resnet.py`) at the gradient of a step with its default of
 trained shared layers (`train_base`), the statistics of batch norm, the aligned head, the copy with
-which a task begins, and predictions. Its functions and its ResNet of 8 layers, run on the same
-tensors in float64, differ by 3e-14 at most, relative to the largest value, after three tasks of
-three steps. Differs in:
+which a task begins, PyCIL's herding, and predictions. Its functions and its ResNet of 8 layers, run
+on the same tensors in float64, differ by 3e-14 at most, relative to the largest value, after three
+tasks of three steps. Differs in:
 
 - Options that freeze the shared layers after the first task, or go on training the earlier copies
   (`train_adaptive`), are left out.
 - K_t is drawn as the first head is. In that code its variance is that of a head of all t f
   features, t times less.
-- All rows of the head exist from the start, on which weight decay acts; that code draws the rows of
-  new classes in every task.
+- A copy's weights of all classes are drawn when it begins, and decay acts on those of unseen
+  classes too. That code draws the new classes' weights for all copies in every task.
 - Epochs, learning rates and weight decay of all tasks are those of the protocol. That code has 200
-  epochs and weight decay 0.0005 in the first task, then 170 and 0.0002.
+  epochs and weight decay 0.0005 in the first task, then 170 and 0.0002. Its rate of 0.1 falls to a
+  tenth after epochs 60, 120 and 170, in later tasks after 80, 120 and 150.
+- Memory has `exemplars_per_class`; the authors share 2,000 among all classes.
 - Blocks of the residual networks are this library's: see `models.ReducedResNet`.
-- Herding: see `icarl`.
 """
 
 from everlight.base import Coefficient, Setup, Strategy
