@@ -15,12 +15,13 @@ in training, and f are as many of the features in a row, from a random one on; b
     l_i = − mean over j of i's class of log P_ij                             for replayed ones
 
 where i′ is the sample's other view; for incoming samples a and j ≠ i, for replayed ones i counts
-too. λ is 1 in the first task. Every image has 16 forms, by quarter turns and by turned halves; each
+too. The mean over j divides by all views of the class, i among them. f begins at 0 where there are
+no more features than z has. λ is 1 in the first task. Every image has 16 forms, by quarter turns and by turned halves; each
 is a class of its own, and has two views. The second view is changed at random as well. Other inputs
 than square images of an even side, such as features, have one form.
 
 With the network before the task, S_ij = z_i·ẑ_j of first views, ẑ being its projections. ŷ are its
-logits; old classes are those of earlier tasks. Both of its passes have the batch's own statistics
+logits; old classes are the seen ones that the task does not have. Both of its passes have the batch's own statistics
 in batch norm, as in training. Cross-entropies and logits are of second views, a new one for each
 network. Incoming samples have no cross-entropy after the first task, and the first task replays
 nothing. Memory and draws are those of `experience_replay`.
@@ -34,13 +35,14 @@ in:
 
 - The second view in the official code also makes some images grey, and draws again crops that
   exceed the image.
-- At most seven samples per class seen so far are replayed in the official code.
+- In the official code no more samples are replayed than seven times the classes seen so far.
 - The reservoir in the official code counts the arrivals before a batch for all of the batch.
 - By default cross-entropies run over the seen classes, in the official code over all outputs.
 - Passes are in float32, in the official code in half precision.
 - The network's optimizer restarts with every task. That of the projection, which is part of the
   memory, continues, as both do in the official code.
-- On MNIST the official code has λ = 0.5 from the first task on, and no term of logits.
+- On MNIST the official code has λ = 0.5 from the first task on, no term of logits, no flips and no
+  grey images.
 """
 
 from collections.abc import Callable
