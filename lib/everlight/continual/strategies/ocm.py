@@ -16,14 +16,14 @@ in training, and f are as many of the features in a row, from a random one on; b
 
 where i′ is the sample's other view; for incoming samples a and j ≠ i, for replayed ones i counts
 too. The mean over j divides by all views of the class, i among them. f begins at 0 where there are
-no more features than z has. λ is 1 in the first task. Every image has 16 forms, by quarter turns and by turned halves; each
-is a class of its own, and has two views. The second view is changed at random as well. Other inputs
-than square images of an even side, such as features, have one form.
+no more features than z has. λ is 1 in the first task. Every image has 16 forms, by quarter turns
+and by turned halves; each is a class of its own, and has two views. The second view is changed at
+random as well. Other inputs than square images of an even side, such as features, have one form.
 
 With the network before the task, S_ij = z_i·ẑ_j of first views, ẑ being its projections. ŷ are its
-logits; old classes are the seen ones that the task does not have. Both of its passes have the batch's own statistics
-in batch norm, as in training. Cross-entropies and logits are of second views, a new one for each
-network. Incoming samples have no cross-entropy after the first task, and the first task replays
+logits; old classes are the seen ones that the task does not have. Both of its passes have the
+batch's own statistics in batch norm, as in training. Cross-entropies and logits are of second
+views, a new one for each network. Incoming samples have no cross-entropy after the first task, and the first task replays
 nothing. Memory and draws are those of `experience_replay`.
 
 The authors have τ = 0.07, 128 projections, 64 replayed samples per batch of 10, and Adam at 0.001
