@@ -23,8 +23,8 @@ random as well. Other inputs than square images of an even side, such as feature
 With the network before the task, S_ij = z_i·ẑ_j of first views, ẑ being its projections. ŷ are its
 logits; old classes are the seen ones that the task does not have. Both of its passes have the
 batch's own statistics in batch norm, as in training. Cross-entropies and logits are of second
-views, a new one for each network. Incoming samples have no cross-entropy after the first task, and the first task replays
-nothing. Memory and draws are those of `experience_replay`.
+views, a new one for each network. Incoming samples have no cross-entropy after the first task, and
+the first task replays nothing. Memory and draws are those of `experience_replay`.
 
 The authors have τ = 0.07, 128 projections, 64 replayed samples per batch of 10, and Adam at 0.001
 with β₂ = 0.99 and a weight decay of 1e-4; λ = 0.5 on CIFAR-10, 1 on CIFAR-100 and Tiny-ImageNet.
