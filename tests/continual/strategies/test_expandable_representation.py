@@ -11,6 +11,7 @@ from everlight.continual.strategies.expandable_representation import expandable_
 from everlight.continual.strategies.parts.expansion import drawn_head, joined_head
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, GAIN, HIDDEN, LABELS, RATE, SHIFT
+from tests.continual.strategies.references.aligned_head import assert_aligned
 
 SETUP = net.layered_setup()
 AUXILIARY, EPOCHS, TEMPERATURE = 0.7, 4, 2.0
@@ -132,15 +133,7 @@ def test_a_step_is_the_gradient_of_the_official_loss(after_each, task):
 
 
 def test_the_aligned_head_is_pycil_s(after_each):
-    memory, learner = after_each[0]
-    aligned = der("aligned")
-    memory, learner = net.begin(SETUP, aligned, memory, learner, TASKS[1][0])
-    head = np.float64(joined_head(memory, learner.params)["kernel"])
-    after, changed = aligned.end_task(memory, learner, TASKS[1][0], KEY)
-    lengths = np.linalg.norm(head[np.r_[:HIDDEN, 2 * HIDDEN : 3 * HIDDEN]], axis=0)
-    head[:, [2, 3]] *= lengths[[0, 1]].mean() / lengths[[2, 3]].mean()
-    np.testing.assert_allclose(joined_head(after, changed.params)["kernel"], head, rtol=1e-5)
-    np.testing.assert_array_equal(changed.params["head"]["bias"], learner.params["head"]["bias"])
+    assert_aligned(SETUP, der("aligned"), after_each[0], TASKS[1][0], HIDDEN, KEY)
 
 
 def test_the_finetuned_head_is_trained_on_the_exemplars(after_each):

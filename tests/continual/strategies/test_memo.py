@@ -23,6 +23,7 @@ from everlight.models import MLP, ReducedResNet, ResNet18
 from everlight.models.layers.normalization import EPSILON, BatchNorm
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT
+from tests.continual.strategies.references.aligned_head import assert_aligned
 
 AUXILIARY, WIDTH = 0.7, 4
 KEY = jax.random.key(3)
@@ -194,13 +195,7 @@ def test_a_step_is_the_gradient_of_the_official_loss(after_each, task):
 
 
 def test_the_aligned_head_is_the_official_one(after_each):
-    memory, learner = net.begin(SETUP, MEMO, *after_each[0], TASKS[1][0])
-    head = np.float64(joined_head(memory, learner.params)["kernel"])
-    after, changed = MEMO.end_task(memory, learner, TASKS[1][0], KEY)
-    lengths = np.linalg.norm(head[np.r_[:WIDTH, 2 * WIDTH : 3 * WIDTH]], axis=0)
-    head[:, [2, 3]] *= lengths[[0, 1]].mean() / lengths[[2, 3]].mean()
-    np.testing.assert_allclose(joined_head(after, changed.params)["kernel"], head, rtol=1e-5)
-    np.testing.assert_array_equal(changed.params["head"]["bias"], learner.params["head"]["bias"])
+    assert_aligned(SETUP, MEMO, after_each[0], TASKS[1][0], WIDTH, KEY)
 
 
 def test_the_first_task_s_head_stays(after_each):
