@@ -133,7 +133,7 @@ def drawn_divergences(
     return log_densities(drawn, latent) - log_prior
 
 
-def log_densities(values: Float[Array, "*b z"], normal: LatentGaussian) -> Float[Array, "*b"]:
+def log_densities(values: Float[Array, "*#b z"], normal: LatentGaussian) -> Float[Array, "*#b"]:
     """Return the log density of values under N(mean, σ²), without the constant of 2π."""
     mean, log_variance = normal
     scaled = jnp.square(values - mean) * jnp.exp(-log_variance)
