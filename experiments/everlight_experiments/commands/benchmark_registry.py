@@ -8,7 +8,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.user_code.streams import UserStream
 from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
-from everlight_experiments.commands.options import SETTINGS, RunOptions, TuneOptions
+from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.protocol_presets import PROTOCOL_CONFIGS, PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import (
     identified_by_file,
@@ -21,7 +21,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     RequestedBenchmarks,
     UnpreparedBenchmark,
 )
-from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
+from everlight_experiments.continual.benchmarks.config import SETTINGS, BenchmarkConfig
 from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50

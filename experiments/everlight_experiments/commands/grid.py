@@ -89,12 +89,15 @@ def run_grid(options: GridOptions) -> Path:
     ]
     not_run = [row for table in left_out for row in table.rows]
     title = f"Continual learning: {len(rows)} methods on {', '.join(suites)}"
-    rule = selection_rule(outcomes, options.validation_seeds)
     firsts = {
         name: next(bench for bench in benchmarks.values() if bench.prefix == name)
         for name in suites
     }
-    summary_rows = _summary_rows(options, firsts, rule, folder.duration())
+    rules = {
+        name: selection_rule(first, outcomes, options.validation_seeds)
+        for name, first in firsts.items()
+    }
+    summary_rows = _summary_rows(options, firsts, rules, folder.duration())
     ranks = _ranks(benchmarks, outcomes, rows)
     summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
     details = (
@@ -171,12 +174,12 @@ def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
 
 
 def _summary_rows(
-    options: GridOptions, benchmarks: Benchmarks, rule: int | str, duration: str
+    options: GridOptions, benchmarks: Benchmarks, rules: Mapping[str, str], duration: str
 ) -> list[tuple[str, str]]:
     """Return the summary rows of all benchmarks, those of one kind together."""
-    numbers = options.seed, options.seeds, rule, duration
     summaries = {
-        name: dict(report_summary_rows(first, *numbers)) for name, first in benchmarks.items()
+        name: dict(report_summary_rows(first, options.seed, options.seeds, rules[name], duration))
+        for name, first in benchmarks.items()
     }
     names = [fact for fact in next(iter(summaries.values())) if fact != "Duration"]
     return [

@@ -42,7 +42,7 @@ from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, row_on
-from everlight_experiments.continual.training.queue import Job, jobs_of
+from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
 from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.images.config import Config
@@ -238,10 +238,10 @@ def train_suites(
                 trace_user_strategies({column: columns[column]}, suite.rows)
         benchmarks |= columns
         jobs += jobs_of(columns, suite.rows, options.seeds)
-    outcomes = train_benchmarks(
-        folder, benchmarks, jobs, options.seed, options.validation_seeds, options.keep_nets
+    runners = runners_of(
+        folder, benchmarks, options.seed, options.validation_seeds, options.keep_nets
     )
-    return benchmarks, outcomes
+    return benchmarks, train_benchmarks(folder, runners, jobs)
 
 
 def refuse_without_values(suite: Suite) -> None:

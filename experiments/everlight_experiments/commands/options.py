@@ -2,12 +2,13 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, get_args
+from typing import Annotated, Any, ClassVar
 
 import tyro
 
 from everlight.checks import Between
 from everlight.continual.methods.replay_variants import VariantName
+from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.benchmarks.run_data import AddedData, Seeds
 from everlight_experiments.run_folder.options import (
     Count,
@@ -18,8 +19,6 @@ from everlight_experiments.run_folder.options import (
     Seed,
 )
 
-SettingName = Literal["task-incremental", "class-incremental", "online"]
-SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
 ALL = "all"
 """Word that stands for every method in `--methods`."""
 BenchmarkArgument = Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="BENCHMARK")]

@@ -61,7 +61,7 @@ def train_and_report(options: RunOptions) -> TrainedReport:
     benchmarks, outcomes = train_suites(folder, options, {"": suite})
     save_outcomes(folder, benchmarks, options.seed, options.seeds, outcomes)
     benchmark = next(iter(benchmarks.values()))
-    rule = selection_rule(outcomes, options.validation_seeds)
+    rule = selection_rule(benchmark, outcomes, options.validation_seeds)
     summary_rows = report_summary_rows(
         benchmark, options.seed, options.seeds, rule, folder.duration()
     )

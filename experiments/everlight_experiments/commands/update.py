@@ -136,7 +136,7 @@ def run_update(options: UpdateOptions) -> Path:
     runners = {
         column: dataclasses.replace(runner, continuation=_continuation(update.earlier[column]))
         for column, runner in runners_of(
-            folder, update.benchmarks, update.first_seed, keep_nets=True
+            folder, update.benchmarks, update.first_seed, validation_seeds=0, keep_nets=True
         ).items()
     }
     check_jobs(runners, update.jobs)

@@ -16,6 +16,7 @@ from jaxtyping import Bool
 from everlight.continual.methods.method import Method
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.benchmark import (
+    PAPER_VALIDATION_SEEDS,
     Benchmarks,
     RequestedBenchmarks,
     prepare_benchmark,
@@ -26,8 +27,9 @@ from everlight_experiments.continual.report.sections import (
     report_sections,
     report_summary_rows,
 )
+from everlight_experiments.continual.report.tables import rule_of
 from everlight_experiments.continual.training.outcome import Outcomes
-from everlight_experiments.continual.training.queue import Job, save_outcomes
+from everlight_experiments.continual.training.queue import Job, runners_of, save_outcomes
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.report.writer import (
     Column,
@@ -45,6 +47,11 @@ from everlight_experiments.run_folder.options import ExperimentOptions, Preset
 @dataclasses.dataclass(frozen=True)
 class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CheckedPaperOptions(PaperOptions):
+    """Options of a paper whose numbers are compared with published ones."""
 
     run_selectors = ("check",)
     check: bool = False
@@ -137,13 +144,14 @@ class Paper(NamedTuple, Generic[C, D]):
         NO_PUBLISHED_NUMBERS
     )
     rule: str | None = None
-    """Selection rule; None is the common one, on one validation seed."""
+    """Selection rule; None is the common one, on `PAPER_VALIDATION_SEEDS`."""
     results_summary: Callable[[Results[C, D]], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results[C, D]], Mapping[str, np.ndarray]] = lambda results: {}
     """Arrays of results.npz in addition to those of the outcomes."""
-    unexplained_lines: Callable[[Results[C, D]], Sequence[str]] = lambda results: ()
-    """Differences from published numbers that have no known cause, a line each (`--check`)."""
+    unexplained_lines: Callable[[Results[C, D]], Sequence[str]] | None = None
+    """Differences from published numbers that have no known cause, a line each (`--check`); None
+    where no number is compared."""
     findings: Callable[[Results[C, D]], Sequence[Finding]] = lambda results: ()
     """Claims that are about this configuration, checked in the results."""
     findings_source: str = ""
@@ -154,7 +162,8 @@ class Paper(NamedTuple, Generic[C, D]):
         preset = option_value(arguments, "--preset") or "demo"
         if preset not in self.presets:
             raise DataError(f"--preset {preset!a}; there are {', '.join(self.presets)}")
-        options_type = with_config(PaperOptions, self.presets[preset])
+        kind = PaperOptions if self.unexplained_lines is None else CheckedPaperOptions
+        options_type = with_config(kind, self.presets[preset])
         options_type.__doc__ = f"{self.citation}."
         return options_type
 
@@ -168,8 +177,8 @@ class Paper(NamedTuple, Generic[C, D]):
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)
         written = write_report(folder.path, self.title(results.config), report)
-        unexplained = self.unexplained_lines(results) if options.check else ()
-        if unexplained:
+        checked = isinstance(options, CheckedPaperOptions) and options.check
+        if checked and (unexplained := self.unexplained_lines(results)):
             differences = "\n".join(unexplained)
             sys.exit(f"differences from published numbers without a known cause:\n{differences}")
         return written
@@ -182,7 +191,8 @@ def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) ->
         column: prepare_benchmark(benchmark, folder)
         for column, benchmark in experiment.benchmarks.items()
     }
-    outcomes = train_benchmarks(folder, benchmarks, experiment.jobs, options.seed)
+    runners = runners_of(folder, benchmarks, options.seed, PAPER_VALIDATION_SEEDS)
+    outcomes = train_benchmarks(folder, runners, experiment.jobs)
     results = Results(folder.path, options.config, experiment, benchmarks, outcomes, options.seed)
     arrays = paper.arrays(results)
     save_outcomes(folder, benchmarks, options.seed, experiment.seeds, outcomes, arrays)
@@ -200,7 +210,7 @@ def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) 
     else:
         summary, sections = paper.results_summary(results), []
     benchmark = next(iter(shown.values()))
-    rule = 1 if paper.rule is None else paper.rule
+    rule = paper.rule or rule_of(benchmark, PAPER_VALIDATION_SEEDS)
     summary_rows = [
         ("Paper", paper.citation),
         *report_summary_rows(benchmark, results.seed, experiment.seeds, rule, folder.duration()),

@@ -20,6 +20,7 @@ from everlight.continual.objectives import Accuracies
 from everlight.metrics import diagnose_plasticity
 from everlight.models import Network, NetworkRequest, VisionTransformer, crop_and_flip, with_xavier
 from everlight_data.errors import DataError
+from everlight_data.names import check_name
 from everlight_data.sets.image_set import ImageSet, LoadedImages
 from everlight_data.user_code.streams import UserStream
 from everlight_experiments.continual.benchmarks.benchmark import (
@@ -30,6 +31,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Setting,
     Training,
 )
+from everlight_experiments.continual.benchmarks.config import SETTINGS, SettingName
 from everlight_experiments.continual.benchmarks.metric import STEPS_WITHIN
 from everlight_experiments.continual.benchmarks.parts import (
     module_of,
@@ -71,7 +73,7 @@ def compose(
     config: Config,
     images: ImageSet | None = None,
     name: str = "images",
-    setting: str = "class-incremental",
+    setting: SettingName = "class-incremental",
     seed: int = 0,
     runs: Path = Path("runs"),
 ) -> Benchmark:
@@ -86,8 +88,9 @@ def compose(
       runs: folder of run folders; computed features are kept there.
 
     Raises:
-      DataError: data that cannot be read, or parts that do not fit together.
+      DataError: an unknown setting, data that cannot be read, or parts that do not fit together.
     """
+    check_name("setting", setting, SETTINGS)
     request = Request(name=name, config=config, settings=(setting,), seed=seed, runs=runs)
     loaded = None if images is None else LoadedImages(images, images.name)
     (benchmark,) = image_benchmarks(request, loaded).values()

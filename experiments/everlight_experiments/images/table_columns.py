@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from everlight.continual.methods.method import Method
+from everlight_data.errors import DataError
+from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import reproduction
 from everlight_experiments.continual.training.queue import jobs_of
@@ -19,7 +21,7 @@ class TableColumn(NamedTuple):
 
     config: Config
     methods: Sequence[Method]
-    setting: str = "class-incremental"
+    setting: SettingName = "class-incremental"
 
 
 def column_name(buffer_size: int | None) -> str:
@@ -99,8 +101,18 @@ class ReferenceTable(NamedTuple, Generic[C]):
         return [reproduction.reproduction_section(comparisons, self.causes, self.source), settings]
 
     def unexplained_lines(self, results: Results[C, None]) -> list[str]:
-        """Return a line for every difference that has no known cause."""
-        return reproduction.unexplained_lines(self.comparisons(results), self.causes)
+        """Return a line for every difference that has no known cause.
+
+        Raises:
+          DataError: there is nothing to compare.
+        """
+        comparisons = self.comparisons(results)
+        if not comparisons:
+            raise DataError(
+                "--check: no number was compared, since the run's data or methods are not those of "
+                "the known table; the report is written"
+            )
+        return reproduction.unexplained_lines(comparisons, self.causes)
 
 
 def table_paper(

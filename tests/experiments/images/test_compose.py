@@ -196,3 +196,9 @@ def test_a_file_s_function_that_makes_no_network_is_named(tmp_path):
 def test_defaults_of_a_command_are_the_configuration():
     assert options_of("run", ["digits"]).config == DIGITS
     assert options_of("run", ["digits", "--net", "mlp:3"]).config == replace(DIGITS, net="mlp:3")
+
+
+def test_a_setting_that_does_not_exist_is_refused(stored_stripes):
+    """Otherwise the benchmark would be class-incremental under that name."""
+    with pytest.raises(DataError, match=r"task_incremental.*task-incremental"):
+        compose(TINY, setting="task_incremental")

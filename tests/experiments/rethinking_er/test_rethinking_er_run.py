@@ -6,6 +6,7 @@ import pytest
 
 from everlight.continual import Protocol
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.report.reproduction import PublishedComparison, ReferenceScore
 from everlight_experiments.images.config import MethodSettings, config_of
@@ -86,6 +87,8 @@ def test_check_ends_with_the_differences_that_have_no_cause(finished):
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
         with_known.run(options)
+    with pytest.raises(DataError, match="no number was compared, since the run's data"):
+        paper.PAPER.run(options)
     causes["ER"] = "these are digits"
     assert with_known.run(options) == report
     assert "these are digits" in report.read_text()

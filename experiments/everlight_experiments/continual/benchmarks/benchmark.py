@@ -15,7 +15,7 @@ from everlight.continual.methods.method import Method, Requirement, StrategyArgu
 from everlight_data.errors import DataError
 from everlight_data.images.inputs.jpeg_store import JpegStore
 from everlight_data.sets.image_set import ImageSet
-from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig, SettingName
 from everlight_experiments.continual.benchmarks.metric import Metric, Metrics
 from everlight_experiments.continual.benchmarks.run_data import (
     AddedData,
@@ -263,6 +263,8 @@ def prepare_benchmark(benchmark: Benchmark | UnpreparedBenchmark, folder: RunFol
 
 
 C = TypeVar("C", bound=BenchmarkConfig)
+PAPER_VALIDATION_SEEDS = 1
+"""Seeds that select hyper-parameters in the commands of papers."""
 
 
 class Request(NamedTuple, Generic[C]):
@@ -270,12 +272,12 @@ class Request(NamedTuple, Generic[C]):
 
     name: str
     config: C
-    settings: tuple[str, ...] = ("class-incremental",)
+    settings: tuple[SettingName, ...] = ("class-incremental",)
     """Settings to run; benchmarks with their own ignore them."""
     seed: int = 0
     """Seed of the run and of a procedural world."""
     seeds: int = 1
-    validation_seeds: int = 1
+    validation_seeds: int = PAPER_VALIDATION_SEEDS
     runs: Path = Path("runs")
     """Folder of run folders; computed features are kept there."""
     added: tuple[AddedData, ...] = ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
@@ -10,6 +10,8 @@ from everlight.checks import Between
 from everlight_data.runs.descriptions import as_json
 from everlight_experiments.run_folder.options import Count
 
+SettingName = Literal["task-incremental", "class-incremental", "online"]
+SETTINGS: tuple[SettingName, ...] = get_args(SettingName)
 UNNAMED = tyro.conf.arg(name="")
 """Mark of a part of a configuration whose options stand without the part's name."""
 Dtype = Annotated[

@@ -26,7 +26,6 @@ from everlight_experiments.continual.report.tables import (
     forgetting_cell,
     hyperparameters_table,
     left_out_table,
-    rule_of,
     scores_table,
     settings_table,
     table_of,
@@ -54,12 +53,10 @@ MEANINGS = {
 
 
 def report_summary_rows(
-    benchmark: Benchmark, seed: int, seeds: int, rule: int | str, duration: str
+    benchmark: Benchmark, seed: int, seeds: int, rule: str, duration: str
 ) -> list[tuple[str, str]]:
-    """Return the rows of every summary; an integer `rule` is the number of validation seeds."""
+    """Return the rows of every summary."""
     what = benchmark.setting.draws
-    if isinstance(rule, int):
-        rule = rule_of(benchmark, rule)
     numbers, deviations = f"{seed}", ""
     if seeds > 1:
         numbers = f"{seed} to {seed + seeds - 1}"

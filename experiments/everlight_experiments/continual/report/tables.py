@@ -246,10 +246,10 @@ def choices_of(outcomes: Outcomes) -> dict[str, Choice]:
     }
 
 
-def selection_rule(outcomes: Outcomes, validation_seeds: int) -> int | str:
-    """Return the number of validation seeds that selected, or that nothing was selected."""
+def selection_rule(benchmark: Benchmark, outcomes: Outcomes, validation_seeds: int) -> str:
+    """Return the rule of selection on a benchmark, or that nothing was selected."""
     selected = any(len(choice.hyperparameters) for choice in choices_of(outcomes).values())
-    return validation_seeds if selected else NOTHING_SELECTED
+    return rule_of(benchmark, validation_seeds) if selected else NOTHING_SELECTED
 
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Table:

@@ -35,7 +35,7 @@ def runners_of(
     folder: RunFolder,
     benchmarks: Benchmarks,
     seed: int,
-    validation_seeds: int = 1,
+    validation_seeds: int,
     keep_nets: bool = False,
 ) -> dict[str, Runner]:
     """Return a runner for every benchmark; they share compiled programs.

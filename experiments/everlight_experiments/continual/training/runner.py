@@ -82,7 +82,7 @@ class Runner:
     folder: RunFolder
     programs: MethodPrograms
     seed: int
-    validation_seeds: int = 1
+    validation_seeds: int
     keep_nets: bool = False
     continuation: Continuation | None = None
 

@@ -21,7 +21,7 @@ from everlight_experiments.report.cells import counted
 
 Level = Annotated[int, Between(0, 2**32 - 1)]
 """Sensor value of a raw file, of 32 bits."""
-SOME_READ = {
+READERS = {
     "homography": "pairs",
     "downsample": "pairs",
     "second_black_level": "pairs",
@@ -31,7 +31,7 @@ SOME_READ = {
     "tuning": "single photos",
     "on_curve": "single photos",
 }
-"""Options that only some models read, and which models these are."""
+"""Models, in words, by the options that only some of them read."""
 
 
 class PhotoEstimate(NamedTuple):
@@ -137,20 +137,20 @@ class EstimateOptions:
         """Return the levels of the second file."""
         return LevelArguments(self.second_black_level, self.second_white_level)
 
-    def refuse_unread(self, read: Collection[str], model: str) -> None:
+    def refuse_unread(self, read: Collection[str], description: str) -> None:
         """Refuse options that the model does not read.
 
         Args:
-          read: options of `SOME_READ` that it reads.
-          model: what the model is, in words.
+          read: options of `READERS` that it reads.
+          description: what the model is, in words.
 
         Raises:
           DataError: which option, and the models that read it.
         """
-        for name, models in SOME_READ.items():
+        for name, readers in READERS.items():
             if name not in read and getattr(self, name) != getattr(EstimateOptions, name):
                 option = name.replace("_", "-")
-                raise DataError(f"--{option} is for {models}, and {self.model} is {model}")
+                raise DataError(f"--{option} is for {readers}, and {self.model} is {description}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.

@@ -21,11 +21,13 @@ from everlight_data.color.raw_files.photo_whites import describe_white, photo_wh
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.options import (
-    SOME_READ,
     EstimateOptions,
     FileEstimate,
 )
 from everlight_experiments.illuminant.estimate.photos import write_photo
+
+OPTIONS = ("homography", "downsample", "second_black_level", "second_white_level")
+"""Options that only models of pairs read."""
 
 
 def deferred_pair_estimates(
@@ -36,7 +38,7 @@ def deferred_pair_estimates(
     Raises:
       DataError: the files do not form pairs, or an option is for other models.
     """
-    options.refuse_unread(SOME_READ.keys() - {"matrices", "tuning", "on_curve"}, "for pairs")
+    options.refuse_unread(OPTIONS, "for pairs")
     return [partial(_estimate, options, model, pair) for pair in options.pairs()]
 
 

@@ -8,7 +8,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
-from everlight_experiments.continual.report.sections import report_summary_rows
+from everlight_experiments.continual.report.tables import rule_of
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
@@ -55,10 +55,7 @@ def test_the_score_after_the_first_tasks_is_that_of_a_whole_run_s_row(tmp_path):
 
 
 def test_the_report_states_which_tasks_the_choice_sees():
-    complete, two = (
-        dict(report_summary_rows(loaded(*words), 0, 1, 1, ""))["Selection rule"]
-        for words in ((), ("--validation-tasks", "2"))
-    )
+    complete, two = (rule_of(loaded(*words), 1) for words in ((), ("--validation-tasks", "2")))
     assert "The choice sees all tasks of the validation seeds, so it is optimistic" in complete
     assert "highest accuracy after task 2 on validation samples" in two
     assert "sees only the first tasks of the validation seeds (number of tasks: 2)" in two
@@ -97,7 +94,7 @@ def test_validation_criteria_use_the_first_tasks_alone(tasks, final, over_all_ti
 )
 def test_criteria_without_a_score_are_refused(words, message):
     with pytest.raises(DataError, match=f"^{message}$"):
-        Runner(None, MethodPrograms(loaded(*words)), 0).check(EWC)
+        Runner(None, MethodPrograms(loaded(*words)), 0, 1).check(EWC)
 
 
 def test_joint_training_has_no_score_before_the_last_task(tmp_path):
@@ -106,7 +103,7 @@ def test_joint_training_has_no_score_before_the_last_task(tmp_path):
     with pytest.raises(DataError, match=r"^--validation-tasks 2: joint learns all tasks at the"):
         run_tune(options)
     # All tasks together have validation.
-    Runner(None, MethodPrograms(loaded("--validation-tasks", "5")), 0).check_validation(
+    Runner(None, MethodPrograms(loaded("--validation-tasks", "5")), 0, 1).check_validation(
         METHODS["joint"]
     )
 
@@ -115,6 +112,6 @@ def test_a_benchmark_with_another_criterion_is_refused():
     benchmark = loaded("--validation-tasks", "2")
     other = benchmark.setting.metrics.score._replace(name="score of scenes")
     selection = benchmark.selection._replace(criterion=other)
-    runner = Runner(None, MethodPrograms(benchmark._replace(selection=selection)), 0)
+    runner = Runner(None, MethodPrograms(benchmark._replace(selection=selection)), 0, 1)
     with pytest.raises(DataError, match=r"^--validation-tasks 2: digits selects by the score of"):
         runner.check(EWC)

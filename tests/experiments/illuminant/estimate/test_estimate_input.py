@@ -233,6 +233,7 @@ def test_a_missing_package_is_named_once_for_all_files(tmp_path, small_pair, mon
         (["a.dng"], {}, "1 raw file cannot be divided into pairs"),
         (["x/a.dng", "b.dng", "y/a.dng", "c.dng"], {}, "several main files are named a,"),
         (["a.dng", "b.dng"], {"matrices": Path("c")}, "--matrices is for single .*net is for pair"),
+        (["a.dng", "b.dng"], {"lux": 300.0}, "--lux is for models that read it.*net is for pairs"),
     ],
 )
 def test_files_and_options_that_are_not_for_pairs_are_refused(
