@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Exempt from garbage collection what was imported and collected: it lives until the end."""
+    """Let garbage collection skip what was imported and collected, which lives until the end."""
     gc.freeze()
 
 

@@ -220,8 +220,7 @@ FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
-# A test that compiles a separate program runs for one of each kind, and for the rest in `make
-# test-slow`.
+# A test that traces or compiles a separate program runs in `make test` for one of each kind.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One strategy per part that drivers separate: past samples, draws, memories of steps, heads chosen
 # by the task identity, work before an evaluation, training at a task's end.
@@ -232,7 +231,7 @@ DRIVEN = (
 )
 
 
-def some_now(names, quick=OF_EACH_KIND):
+def some_now(names, quick=OF_EACH_KIND, otherwise=pytest.mark.slow):
     return pytest.mark.parametrize(
         "name",
         [
@@ -240,7 +239,7 @@ def some_now(names, quick=OF_EACH_KIND):
                 name,
                 marks=[
                     pytest.mark.xdist_group(name),
-                    *([] if name in quick else [pytest.mark.slow]),
+                    *([] if name in quick else [otherwise]),
                 ],
             )
             for name in names
