@@ -27,8 +27,9 @@ demo: $(VENV)/ready      ## continual learning and a photograph's illuminant, no
 
 # Small programs are compiled by the hundred and run for milliseconds, so the compiler optimizes little
 # here; long runs (`make test-slow`) are compiled as users do. What one test compiled another finds on
-# disk.
-CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0
+# disk, and so does every process the bytecode of modules and tests.
+CACHE := JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=0 \
+	PYTHONDONTWRITEBYTECODE=
 COMPILER := --xla_backend_optimization_level=0 --xla_cpu_parallel_codegen_split_count=1 --xla_llvm_disable_expensive_passes=true
 PYTEST := -m pytest -n 2 --dist loadgroup -m "not slow and not medium"
 TEST = JAX_COMPILATION_CACHE_DIR=$(CURDIR)/build/test-programs $(CACHE) \

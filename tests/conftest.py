@@ -58,6 +58,11 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if item not in others]
 
 
+def pytest_collection_finish():
+    """Let garbage collection skip what was imported and collected, which lives until the end."""
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def programs_let_go():
     """Release compiled programs when a module's tests end."""

@@ -1,19 +1,27 @@
 """The syntax trees of all Python files, and the names in them."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
-TREES = {
-    path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
-    for folder in (*FOLDERS, "tests")
-    for path in sorted((ROOT / folder).rglob("*.py"))
-}
-"""Files by their paths; rules of docstrings and names hold for tests too."""
 MIGRATION = ROOT / "docs" / "pages" / "migration.md"
+
+
+@cache
+def syntax_trees():
+    """Return the syntax trees of all files by their paths; names in tests follow rules too.
+
+    They are parsed at the first call, in the process that needs them, and not on import.
+    """
+    return {
+        path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
+        for folder in (*FOLDERS, "tests")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+    }
 
 
 def argument_names(function):

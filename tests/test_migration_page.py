@@ -3,7 +3,13 @@
 import ast
 import re
 
-from tests.syntax_trees import MIGRATION, TREES, argument_names, assigned_names, fail_with_lines
+from tests.syntax_trees import (
+    MIGRATION,
+    argument_names,
+    assigned_names,
+    fail_with_lines,
+    syntax_trees,
+)
 
 
 def test_new_names_of_the_migration_page_exist():
@@ -26,8 +32,9 @@ def test_new_names_of_the_migration_page_exist():
 def _endings_of_dotted_names():
     """Return `b.c` and `c` of every `a.b.c`, a module, name, attribute or argument."""
     names = []
-    for path in (path for path in TREES if not path.startswith("tests/")):
-        tree = TREES[path]
+    for path, tree in syntax_trees().items():
+        if path.startswith("tests/"):
+            continue
         parts = re.sub(r"(/__init__)?\.py$", "", path).split("/")
         module = ".".join(parts)
         names += [module, ".".join(parts[:-1]), *_dotted_names(module, tree.body)]

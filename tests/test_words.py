@@ -17,10 +17,10 @@ from tests.syntax_trees import (
     FOLDERS,
     MIGRATION,
     ROOT,
-    TREES,
     argument_names,
     assigned_names,
     fail_with_lines,
+    syntax_trees,
 )
 
 PAGES = [
@@ -138,7 +138,7 @@ CODE = re.compile(r"```.*?```|`(?:[^`\n]|\n(?!\n))*`|<style>.*?</style>", re.DOT
 def test_names_are_nouns_of_the_field(folder):
     fail_with_lines(
         f"{path}:{line}: {name}; use a noun such as path, in American spelling"
-        for path, tree in TREES.items()
+        for path, tree in syntax_trees().items()
         if path.startswith(f"{folder}/")
         for line, name in assigned_names(tree)
         if not RETIRED.isdisjoint(_words(name))
@@ -151,7 +151,7 @@ def test_names_are_nouns_of_the_field(folder):
 def test_functions_and_parameters_are_no_adverbs(folder):
     fail_with_lines(
         f"{path}:{line}: {name}; name the value or the action"
-        for path, tree in TREES.items()
+        for path, tree in syntax_trees().items()
         if path.startswith(f"{folder}/")
         for line, name, banned in _called(tree)
         if name.strip("_") in banned
@@ -161,7 +161,7 @@ def test_functions_and_parameters_are_no_adverbs(folder):
 def test_functions_of_the_library_begin_with_no_preposition():
     fail_with_lines(
         f"{path}:{node.lineno}: {node.name}; begin with a verb or name what it returns"
-        for path, tree in TREES.items()
+        for path, tree in syntax_trees().items()
         if path.startswith("lib/")
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef) and PREPOSITION.match(node.name)
@@ -186,7 +186,7 @@ def _called(tree):
 def test_docstrings_begin_with_a_verb_or_a_subject():
     fail_with_lines(
         f"{path}:{node.lineno}: {text.strip()!r}; write a sentence with a verb or a subject"
-        for path, tree in TREES.items()
+        for path, tree in syntax_trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and (text := _text(node.value))
         if FRAGMENT.match(text.strip())
@@ -211,7 +211,7 @@ def test_docstrings_of_tests_have_a_subject():
 
 def _function_docstrings(*folders):
     """Yield file, line and name of every documented function, and the docstring's summary."""
-    for path, tree in TREES.items():
+    for path, tree in syntax_trees().items():
         for node in ast.walk(tree) if path.startswith(folders) else ():
             if isinstance(node, ast.FunctionDef) and (text := ast.get_docstring(node)):
                 yield path, node.body[0].lineno, node.name, text.splitlines()[0]
@@ -235,7 +235,7 @@ def test_comments_of_tests_have_no_private_words():
 
 def _comments(*folders):
     """Yield file, number and text of every line that is a comment."""
-    for path in (path for path in TREES if path.startswith(folders)):
+    for path in (path for path in syntax_trees() if path.startswith(folders)):
         lines = (ROOT / path).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):
             if line.strip().startswith("# "):
@@ -247,7 +247,7 @@ def test_docstrings_describe_every_argument_by_its_name():
     fail_with_lines(
         f"{path}:{node.lineno}: {node.name} describes {', '.join(named)}; its arguments are "
         f"{', '.join(arguments)}"
-        for path, tree in TREES.items()
+        for path, tree in syntax_trees().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.FunctionDef)
         if "\nArgs:\n" in (text := ast.get_docstring(node) or "")
@@ -297,9 +297,10 @@ def test_pages_have_no_private_words(page):
 def test_texts_and_docstrings_have_no_private_words(folder):
     """Formats of f-strings, single words (keys), functions in texts and this file are left out."""
     words_themselves = Path(__file__).relative_to(ROOT).as_posix()
-    paths = (path for path in TREES if path.startswith(f"{folder}/") and path != words_themselves)
-    for path in paths:
-        nodes = list(ast.walk(TREES[path]))
+    for path, tree in syntax_trees().items():
+        if not path.startswith(f"{folder}/") or path == words_themselves:
+            continue
+        nodes = list(ast.walk(tree))
         formats = [node.format_spec for node in nodes if isinstance(node, ast.FormattedValue)]
         left_out = {id(part) for spec in formats if spec for part in ast.walk(spec)}
         fail_with_lines(

@@ -6,6 +6,7 @@ classes where the row's are for larger ones, and `FORMS` has further forms of ro
 
 import collections
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -43,8 +44,15 @@ STRATEGY_ARGUMENTS = StrategyArguments(
 KERNEL = 0.5 * jax.random.normal(jax.random.key(2), (FEATURES, 16))
 # Prompts need a transformer of one token.
 VIT = VisionTransformer(CLASSES, 1, 16, 1, 2, 32)
-FROZEN = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
-del FROZEN["head"]
+
+
+@cache
+def frozen_parameters():
+    """Return the transformer's parameters but the head's, as arrays also while a run is traced."""
+    with jax.ensure_compile_time_eval():
+        params = VIT.init(jax.random.key(2), jnp.zeros((1, 1, 1, FEATURES)), False)["params"]
+    return {name: layer for name, layer in params.items() if name != "head"}
+
 
 _FINETUNED = {"finetuning_epochs": 2, "finetuning_batch_size": 8}
 _GAUSSIANS = {"backbone_learning_rate_factor": 0.5, "epochs": 2, "samples_per_class": 8}
@@ -212,8 +220,7 @@ FIRST_TASK_ALONE = {"APER", "APER, low rank"}
 each_strategy = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.xdist_group(name)) for name in STRATEGIES]
 )
-# A test that compiles a separate program runs for one of each kind, and for the rest in `make
-# test-slow`.
+# A test that traces or compiles a separate program runs in `make test` for one of each kind.
 OF_EACH_KIND = ("SI", "DER++", "PackNet", "iCaRL-CNN")
 # One strategy per part that drivers separate: past samples, draws, memories of steps, heads chosen
 # by the task identity, work before an evaluation, training at a task's end.
@@ -224,7 +231,7 @@ DRIVEN = (
 )
 
 
-def some_now(names, quick=OF_EACH_KIND):
+def some_now(names, quick=OF_EACH_KIND, otherwise=pytest.mark.slow):
     return pytest.mark.parametrize(
         "name",
         [
@@ -232,7 +239,7 @@ def some_now(names, quick=OF_EACH_KIND):
                 name,
                 marks=[
                     pytest.mark.xdist_group(name),
-                    *([] if name in quick else [pytest.mark.slow]),
+                    *([] if name in quick else [otherwise]),
                 ],
             )
             for name in names
@@ -355,7 +362,7 @@ def build_with(counter, name=None, optimizer=None, trainable=None):
             setup = with_merged_lora(setup, {"hidden": KERNEL}, ("hidden",), rank=2)
         if case.network == "transformer":
             adapt = case.row.adapt or METHODS["L2P"].adapt
-            setup = adapt(of_images(setup, data), VIT, FROZEN, STRATEGY_ARGUMENTS)
+            setup = adapt(of_images(setup, data), VIT, frozen_parameters(), STRATEGY_ARGUMENTS)
             # The authors' code has Adam too: layer normalization of small prompts has large slopes.
             setup = setup._replace(optimizer=optimizer or optax.adam(0.03))
         setup = setup._replace(trainable=trainable or setup.trainable)

@@ -92,7 +92,11 @@ def compiled(name):
     return jax.jit(lambda image, mask: row.predict(parameters, described(row, image, mask), *more))
 
 
-@pytest.fixture(params=ROWS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=[pytest.mark.medium] if name in FEW_STEPS else []) for name in ROWS
+    ]
+)
 def estimator(request):
     return compiled(request.param)
 

@@ -8,6 +8,7 @@ longer.
 import functools
 
 import jax
+import pytest
 
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.sequence import run_sequence
@@ -18,9 +19,11 @@ from tests.contracts.strategies import (
     KEY,
     PROTOCOL,
     SEQUENCE,
+    STRATEGIES,
     TASKS,
     build_with,
     each_strategy,
+    some_now,
 )
 
 
@@ -41,7 +44,7 @@ def test_a_traced_sequence_has_the_documented_shapes(name):
     assert result.usage.steps.shape == result.usage.stored_samples.shape
 
 
-@each_strategy
+@some_now(STRATEGIES, otherwise=pytest.mark.medium)
 def test_a_traced_sequence_has_full_precision_outside_of_its_network(name):
     program, _ = traced(name)
     assert rounded_products(program.jaxpr) == set()

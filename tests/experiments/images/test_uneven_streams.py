@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import chex
@@ -44,8 +45,15 @@ def classes_in(sequence):
     return np.array([np.bincount(row[mask], minlength=10) for row, mask in rows])
 
 
-SHARP = sequence_of(compose(replace(DIGITS, tasks=(5,))))
-TASK_CLASSES = np.asarray(SHARP.class_task) == np.arange(5)[:, None]
+@cache
+def sharp_sequence():
+    """Return the sequence of which every class is in one task."""
+    return sequence_of(compose(replace(DIGITS, tasks=(5,))))
+
+
+def task_classes():
+    """Return for each task and class whether the task introduces the class."""
+    return np.asarray(sharp_sequence().class_task) == np.arange(5)[:, None]
 
 
 def test_a_long_tail_has_the_counts_of_the_closed_form_and_all_test_images():
@@ -81,9 +89,9 @@ def test_features_of_a_long_tail_are_those_of_its_images(monkeypatch):
 def test_blurry_tasks_have_the_share_of_the_other_tasks(share):
     """The samples of every task are counted by the task that brings their class."""
     counts = classes_in(sequence_of(composed(blurry=share)))
-    sizes = classes_in(SHARP).sum(axis=1)
+    sizes = classes_in(sharp_sequence()).sum(axis=1)
     from_task = np.array(
-        [[counts[to, TASK_CLASSES[task]].sum() for task in range(5)] for to in range(5)]
+        [[counts[to, task_classes()[task]].sum() for task in range(5)] for to in range(5)]
     )
     moved = (share * sizes).astype(int)
     np.testing.assert_array_equal(np.diag(from_task), sizes - moved)
@@ -95,8 +103,8 @@ def test_blurry_tasks_have_the_share_of_the_other_tasks(share):
 def test_every_class_recurs_in_all_later_tasks_with_probability_1():
     """The images of a class are divided equally among its tasks."""
     counts = classes_in(sequence_of(composed(recurring=1.0)))
-    total = classes_in(SHARP).sum(axis=0)
-    for label, first in enumerate(np.asarray(SHARP.class_task)):
+    total = classes_in(sharp_sequence()).sum(axis=0)
+    for label, first in enumerate(np.asarray(sharp_sequence().class_task)):
         parts = [len(part) for part in np.array_split(np.arange(total[label]), 5 - first)]
         np.testing.assert_array_equal(counts[:, label], [0] * first + parts)
 

@@ -1,13 +1,14 @@
 """Scalars of TensorBoard's event files."""
 
-from tensorboardX.proto.event_pb2 import Event
-
 
 def read_events(folder):
     """Return tag, step and value of every scalar, read by the format's definition.
 
     An event is stored as its length, a checksum, the event and a checksum.
     """
+    # tensorboardX imports torch where that is installed, which takes seconds.
+    from tensorboardX.proto.event_pb2 import Event
+
     (path,) = folder.glob("events.*")
     content, place, results = path.read_bytes(), 0, []
     while place < len(content):
