@@ -18,7 +18,7 @@ from everlight_data.writing import read_sealed
 REMEDY = "Name the folder of a finished run of methods, such as `everlight run`."
 MEASURES = "measure", "second_measure"
 """Arrays of results with the name of the score, and of the second one where there is one."""
-PROVENANCE = {"draws", "data", "hyperparameters", "tried", "hyperparameter", "flat"}
+PROVENANCE = {"draws", "orders", "data", "hyperparameters", "tried", "hyperparameter", "flat"}
 """Numbers of results that are no scores or costs: checksums, and selected hyper-parameters."""
 OVER_TIME = "over_time"
 """Array of results with the names of metrics whose second axis is over the tasks learned."""
@@ -71,6 +71,8 @@ class FinishedRun(NamedTuple):
     """Checksums of the data."""
     draws: Int[np.ndarray, "seeds"]
     """Checksum of the order of samples, for each seed."""
+    orders: Int[np.ndarray, "seeds"] | None
+    """Checksum of the tasks and test samples of each seed; None in runs of earlier versions."""
     score: str
     """Name of the metric in `finals`."""
     finals: dict[str, dict[str, Float[np.ndarray, "_"]]]
@@ -101,7 +103,8 @@ def read_finished_run(folder: Path) -> FinishedRun:
         options = _flat("", stored["settings"])
     checksums = DataChecksums.from_stored(arrays["data"])
     name = printable(folder.resolve().name)
-    return FinishedRun(name, checksums, arrays["draws"], score, finals, options)
+    draws, orders = arrays["draws"], arrays.get("orders")
+    return FinishedRun(name, checksums, draws, orders, score, finals, options)
 
 
 def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
@@ -127,6 +130,8 @@ def read_results(path: Path, remedy: str) -> dict[str, np.ndarray]:
                 DataChecksums.from_stored(array)
             elif name == "draws":
                 _check(name, array, "iu", array.ndim == 1 and array.size > 0)
+            elif name == "orders":
+                _check(name, array, "iu", array.shape == arrays.get("draws", array).shape)
             elif not key.method:
                 continue
             elif key.metric == "steps":
@@ -172,7 +177,7 @@ def check_comparable(runs: Sequence[FinishedRun], ignored: Collection[str] = ())
       ignored: options that change no number, which the message leaves out.
 
     Raises:
-      DataError: a run is on other data, has another score, or has no order of samples of the first.
+      DataError: a run is on other data, has another score, or shares no seed with the first.
     """
     first = runs[0]
     for other in runs[1:]:
@@ -186,12 +191,16 @@ def check_comparable(runs: Sequence[FinishedRun], ignored: Collection[str] = ())
                 f"{other.name} has other data than {first.name}; they cannot be paired. Give runs "
                 "of one benchmark, on the same images and labels."
             )
-        if not len(np.intersect1d(other.draws, first.draws)):
+        pair = _seed_checksums(first, other)
+        if not len(np.intersect1d(*pair)):
             options = name_other_options([first, other], ignored)
+            # Runs of earlier versions have checksums of all samples alone.
+            by_samples = pair[0] is first.draws
+            shared = "learn no samples in the same order" if by_samples else "share no tasks"
+            images = "validation" if by_samples else "test"
             raise DataError(
-                f"{other.name} and {first.name} learn no samples in the same order; they differ in "
-                f"{options}. Give runs whose seeds (--seed, --seeds) overlap, with the same tasks "
-                "and validation images."
+                f"{other.name} and {first.name} {shared}; they differ in {options}. Give runs "
+                f"whose seeds (--seed, --seeds) overlap, with the same tasks and {images} images."
             )
 
 
@@ -200,14 +209,24 @@ def differences(
 ) -> dict[str, Float[np.ndarray, "seeds"]]:
     """Return final scores minus those of the first run on the seeds that both have, by method."""
     base, compared = (run.finals.get(column, {}) for run in (first, other))
-    by_method = {}
+    checksums, by_method = _seed_checksums(first, other), {}
     for name in base.keys() & compared.keys():
         # A method of a paper's run may have fewer seeds than the others.
-        draws = first.draws[: len(base[name])], other.draws[: len(compared[name])]
-        _, rows, other_rows = np.intersect1d(*draws, return_indices=True)
+        lengths = len(base[name]), len(compared[name])
+        pair = [values[:end] for values, end in zip(checksums, lengths, strict=True)]
+        _, rows, other_rows = np.intersect1d(*pair, return_indices=True)
         if len(rows):
             by_method[name] = compared[name][other_rows] - base[name][rows]
     return by_method
+
+
+def _seed_checksums(
+    first: FinishedRun, other: FinishedRun
+) -> tuple[Int[np.ndarray, "a"], Int[np.ndarray, "b"]]:
+    """Return a checksum for each seed of both runs; seeds of equal ones are paired."""
+    if first.orders is None or other.orders is None:
+        return first.draws, other.draws
+    return first.orders, other.orders
 
 
 def name_other_options(runs: Sequence[FinishedRun], ignored: Collection[str] = ()) -> str:

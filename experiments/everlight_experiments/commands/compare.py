@@ -1,7 +1,7 @@
 """Finished runs side by side, with paired differences over the seeds that they share.
 
-Seeds are shared where the same samples come at the same times: the same order of classes, task
-configuration or split.
+Seeds are shared where the same classes come at the same times, and the same samples are tested: the
+same order of classes, task configuration or split.
 
     everlight compare runs/run-digits-demo runs/run-digits-demo-b
 """

@@ -133,6 +133,7 @@ class ImageInputs(NamedTuple):
             images=images,
             sections=partial(data_sections, images=images),
             draws_stream=draws_stream(config),
+            stream={"stream": config.stream, **config.unevenness.shared},
         )
         if config.normalization is None:
             return data

@@ -76,6 +76,7 @@ def test_other_folders_are_refused(tmp_path):
         ({"data": np.array([], int)}, r"data has dtype int64 and shape \(0,\)"),
         ({"data": np.array(["a"] * 3)}, r"data has dtype <U1 and shape \(3,\)"),
         ({"draws": np.array(5)}, r"draws has dtype int64 and shape \(\)"),
+        ({"orders": np.arange(3)}, r"orders has dtype int64 and shape \(3,\)"),
         ({"measure": np.array(["accuracy"])}, r"measure has dtype <U8 and shape \(1,\)"),
         (
             {"online/ER/accuracy": np.ones(2)},

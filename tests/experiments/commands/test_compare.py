@@ -14,8 +14,11 @@ from everlight_experiments.run_folder.options import ExperimentOptions
 LABELS = (11, 12)
 
 
-def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **features):
-    """Write a run with these final accuracies, one per order, on two tasks."""
+def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, orders=None, **features):
+    """Write a run with these final accuracies, one per order, on two tasks.
+
+    Without `orders` it is a run of an earlier version.
+    """
     folder = RunFolder("run", "digits", ExperimentOptions(runs=runs, tag=tag, seed=seed))
     curves = {
         f"class-incremental/{name}/accuracy": np.tile(np.array(values)[:, None], (1, 2))
@@ -24,6 +27,7 @@ def finished(runs, tag, first, finals, labels=LABELS, images=7, seed=0, **featur
     count = len(next(iter(finals.values())))
     folder.save_results(
         draws=first + np.arange(count),
+        **({} if orders is None else {"orders": np.array(orders)}),
         data=np.array([images, *labels, *features.values()]),
         measure=np.array("accuracy"),
         tested=np.array("what was learned so far"),
@@ -52,6 +56,21 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "none" in page
     again = compare(tmp_path, second, first)
     assert "-0.250 [-0.885, +0.385]" in again
+
+
+def test_seeds_are_paired_by_tasks_where_both_runs_have_them(tmp_path):
+    """Seeds 1 and 2 of the first run are 0 and 1 of the second: 0.5 − 0.1 and 0.9 − 0.3.
+
+    The third run is of an earlier version, whose first seed learns the samples of the first's last.
+    """
+    first = finished(tmp_path, "a", 0, {"ER": [0.2, 0.1, 0.3]}, orders=[5, 6, 7])
+    second = finished(tmp_path, "b", 90, {"ER": [0.5, 0.9]}, orders=[6, 7])
+    third = finished(tmp_path, "c", 2, {"ER": [0.4]})
+    page = compare(tmp_path, first, second, third)
+    assert "+0.500 [-0.771, +1.771]" in page
+    assert "+0.100" in page
+    with pytest.raises(DataError, match=r"learn no samples in the same order.*validation images"):
+        compare(tmp_path, second, third)
 
 
 def test_runs_of_one_name_are_distinguished_by_the_folder_above(tmp_path):
@@ -95,6 +114,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
     later = finished(tmp_path, "c", 1, {"ER": [0.9]})
     other_seed = finished(tmp_path, "e", 1, {"ER": [0.9]}, seed=1)
     drawn = finished(tmp_path, "d", 0, {"ER": [0.9]}, images=8, seed=1)
+    other_tasks = [finished(tmp_path, tag, 0, {"ER": [0.9]}, orders=[ord(tag)]) for tag in "fg"]
     (tmp_path / "nothing").mkdir()
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for folders, message in (
@@ -105,6 +125,7 @@ def test_runs_that_cannot_be_compared_are_refused(tmp_path):
         ((first, drawn), "demo-d has other data than run-digits-demo-a"),
         ((first, later), "demo-c and .* learn no samples in the same order; they differ in none"),
         ((first, other_seed), r"they differ in seed: 0 \| 1\. Give runs whose seeds .* overlap"),
+        (other_tasks, "demo-g and .*-f share no tasks; they differ in none.* and test images"),
         ((first, tmp_path / "loop"), r"results.npz cannot be read .*Name the folder"),
         ((first, tmp_path / "nothing"), r"results.npz does not exist. Name the folder"),
     ):

@@ -53,6 +53,8 @@ class Data(NamedTuple):
     """Function from a sequence to the normalization that its runs have of their own."""
     draws_stream: bool = False
     """True if every seed draws permutations or angles of its tasks."""
+    stream: Mapping[str, Any] = {}
+    """Options that change the tasks' inputs, or the share of each class in a task."""
     sections: Callable[[Path], Sequence[Section]] = lambda folder: ()
     """Report sections on the data; pictures go into the folder."""
 

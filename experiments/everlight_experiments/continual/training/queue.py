@@ -1,10 +1,12 @@
 """The queue of a run: its methods on its benchmarks, trained one after another, and its results."""
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Int
 
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
@@ -12,7 +14,7 @@ from everlight.trees import checksums_of, tree_bytes
 from everlight_data.errors import DataError
 from everlight_data.runs.finished_runs import MEASURES, OVER_TIME
 from everlight_data.writing import amount
-from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.benchmarks.metric import Metrics
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
@@ -132,19 +134,13 @@ def save_outcomes(
     others: Mapping[str, np.ndarray] = {},
 ) -> None:
     """Save all metrics as `column/method/name`, checksums for `compare`, and other arrays."""
-
-    def checksum(number: int) -> int:
-        """Return the checksum of the order of samples, which equal seeds need not share."""
-        seq_id = SequenceId("evaluation", seed, number)
-        sequences = [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
-        leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
-        return checksums_of(np.array(leaves))[0]
-
+    ids = [SequenceId("evaluation", seed, number) for number in range(seeds)]
     first = next(iter(benchmarks.values()))
     metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
     over_time = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
     folder.save_results(
-        draws=np.array([checksum(number) for number in range(seeds)]),
+        draws=np.array([_checksum_of_samples(benchmarks, seq_id) for seq_id in ids]),
+        orders=order_checksums(benchmarks, ids),
         data=np.array(first.data.checksums),
         tested=np.array(first.setting.tested),
         **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
@@ -152,3 +148,51 @@ def save_outcomes(
         **arrays_of(outcomes),
         **others,
     )
+
+
+def order_checksums(
+    benchmarks: Benchmarks, ids: Sequence[SequenceId]
+) -> Int[np.ndarray, "sequences"]:
+    """Return a checksum of each sequence's tasks and test samples, equal where scores are paired.
+
+    It covers the classes that each task brings and trains on, the test samples with their labels,
+    the transform of the inputs, and options that mix the tasks. The training samples of the classes
+    are left out, so options may differ that set them apart for validation. Of several sequences
+    with equal tasks the first of one run is equal to the first of another, and so on.
+    """
+    tasks = [_checksum_of_tasks(benchmarks, seq_id) for seq_id in ids]
+    earlier = [tasks[:number].count(tasks[number]) for number in range(len(tasks))]
+    return np.array([checksums_of(np.array(pair))[0] for pair in zip(tasks, earlier, strict=True)])
+
+
+def _checksum_of_tasks(benchmarks: Benchmarks, seq_id: SequenceId) -> int:
+    """Return the checksum of the tasks of all settings; those with equal tasks count once."""
+    by_setting = {_task_checksums(benchmark, seq_id) for benchmark in benchmarks.values()}
+    return checksums_of(np.array(sorted(by_setting)))[0]
+
+
+def _task_checksums(benchmark: Benchmark, seq_id: SequenceId) -> tuple[int, ...]:
+    data, sequence = benchmark.data, benchmark.data.sequence(METHODS["naive"], seq_id)
+    train, test = jax.tree.map(np.asarray, (sequence.tasks.train, sequence.test))
+    task, place = np.nonzero(train.mask)
+    labels = train.labels[task, place]
+    learned = np.zeros((len(train.mask), len(sequence.class_task) + 1), bool)
+    # The missing labels of a sample are -1: the last column.
+    learned[task[:, None], labels] = True
+    options = {**data.stream, "seed": seq_id.seed} if data.draws_stream else data.stream
+    return checksums_of(
+        sequence.class_task,
+        learned[:, :-1],
+        test.index[test.mask],
+        test.labels[test.mask],
+        np.asarray(sequence.test_member)[:, test.mask],
+        *jax.tree.leaves(sequence.test_classes),
+        np.frombuffer(json.dumps(options, sort_keys=True).encode(), np.uint8),
+    )
+
+
+def _checksum_of_samples(benchmarks: Benchmarks, seq_id: SequenceId) -> int:
+    """Return the checksum of all samples in their order, which pairs runs without `orders`."""
+    sequences = [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
+    leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
+    return checksums_of(np.array(leaves))[0]
