@@ -52,7 +52,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.conditional import where_under_vmap
-from everlight.continual.engine.evaluation import gather_inputs, update_rows, zero_rows
+from everlight.continual.engine.evaluation import update_rows, zero_rows
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import fisher_diagonal
@@ -162,7 +162,7 @@ def fromp(
         no_gradient = jax.tree.map(jnp.zeros_like, learner.params)
         pull = where_under_vmap(task.id > 0, distance_gradient, no_gradient)
         total = jax.tree.map(lambda a, b: a + regularization * b, gradient, pull)
-        excess = jnp.maximum(optax.global_norm(total) / clip_norm, 1)
+        excess = jnp.maximum(optax.tree.norm(total) / clip_norm, 1)
         return jax.tree.map(lambda leaf: leaf / excess, total), info
 
     def end_task(
@@ -195,7 +195,7 @@ def fromp(
 def class_probabilities(setup: Setup, learner: Learner, samples: Samples) -> Probabilities:
     """Return the probabilities of samples, of any number of axes, in evaluation mode."""
     labels = samples.labels.reshape(-1, 1)
-    inputs = gather_inputs(setup, samples.index.reshape(-1), None)
+    inputs = setup.gather(samples.index.reshape(-1), None)
     outputs = evaluation_outputs(setup, learner, inputs)
     losses, probability = setup.objective.label_losses(outputs, labels, learner.seen)
     # A probability that underflows has an infinite loss or a large one, a class left out has 0.
