@@ -31,8 +31,8 @@ points, at h, the inverses and the gradient of a step; differs in:
   equally for both.
 - h is n times the mean over `importance_samples` of the task's n samples, in the official code the
   sum over all.
-- Eigenvalues of K_tc that rounding moves below ε are ε. In the official code such a matrix has no
-  Cholesky decomposition, which is an error.
+- Eigenvalues of K_tc that rounding moves below ε are ε. In the official code a matrix with a
+  negative one has no Cholesky decomposition, which is an error.
 - In the official code a class whose samples come in a single batch keeps all of them.
 
 GMvandeVen/continual-learning (`fromp_optimizer.py`) compares in a step a random part of the points,
@@ -320,14 +320,13 @@ def kernel_matrix(
 def invert_kernel(
     kernel: Float[Array, "m m"], mask: Bool[Array, "m"], jitter: float
 ) -> Float[Array, "m m"]:
-    """Return (K + ε I)⁻¹, with rows and columns of the identity for masked points.
+    """Return (K + ε I)⁻¹; a masked point has no covariance with the others, and variance 1.
 
-    K is positive semi-definite but for rounding, so eigenvalues below ε are set to ε.
+    K is positive semi-definite but for rounding, so eigenvalues below 0 are set to 0.
     """
     both = mask[:, None] & mask
-    diagonal = jnp.diag(jnp.where(mask, jitter, 1))
-    values, vectors = jnp.linalg.eigh(jnp.where(both, kernel, 0) + diagonal)
-    return matrix_product(vectors / jnp.maximum(values, jitter), vectors.T)
+    values, vectors = jnp.linalg.eigh(jnp.where(both, kernel, jnp.diag(~mask)))
+    return matrix_product(vectors / (jnp.maximum(values, 0) + jitter), vectors.T)
 
 
 def draw_points(
