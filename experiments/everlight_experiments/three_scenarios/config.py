@@ -37,6 +37,11 @@ SI_COEFFICIENTS: Mapping[Scenario, float] = {
     "domain-incremental": 50_000.0,
     "class-incremental": 5000.0,
 }
+FROMP_COEFFICIENTS: Mapping[Scenario, float] = {
+    "task-incremental": 0.01,
+    "domain-incremental": 10.0,
+    "class-incremental": 1000.0,
+}
 # All samples count, and every label by its probability, as in the authors' code.
 _FISHER = {"fisher": "expected", "importance_samples": 12_800}
 # The likelihood that the authors have for pixels from 0 to 1.
@@ -49,6 +54,10 @@ _ROWS: dict[str, Method] = {
     "EWC": METHODS["EWC"]._replace(fixed=FrozenDict(_FISHER)),
     "SI": METHODS["SI"]._replace(fixed=FrozenDict(damping=0.1)),
     "LwF": METHODS["LwF"],
+    # A step compares as many points as a batch has samples.
+    "FROMP": METHODS["FROMP"]._replace(
+        fixed=FrozenDict(points_per_step=128, importance_samples=12_800)
+    ),
     "DGR": METHODS["DGR"]._replace(fixed=FrozenDict(_OF_PIXELS)),
     "BI-R": METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS)),
     **{name: METHODS[name] for name in ("ER", "A-GEM", "iCaRL")},
@@ -82,8 +91,9 @@ class PaperConfig:
     scenarios: tuple[Scenario, ...] = SCENARIOS
     """Scenarios to run: task-incremental, domain-incremental, class-incremental."""
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
-    """Methods to train: none (finetuning), joint, separate networks, XdG, EWC, SI, LwF, DGR, BI-R,
-    ER, A-GEM, iCaRL, generative classifier. Those that do not apply to a scenario are left out."""
+    """Methods to train: none (finetuning), joint, separate networks, XdG, EWC, SI, LwF, FROMP, DGR,
+    BI-R, ER, A-GEM, iCaRL, generative classifier. Those that do not apply to a scenario are left
+    out."""
     separate_net: str = "mlp:100,100"
     """Network of each task with separate networks; all together have about as many parameters as
     the network of the other methods."""
@@ -113,6 +123,7 @@ class PaperConfig:
                 "EWC": (EWC_COEFFICIENTS[scenario],),
                 "SI": (SI_COEFFICIENTS[scenario],),
                 "LwF": (LWF_COEFFICIENT,),
+                "FROMP": (FROMP_COEFFICIENTS[scenario],),
             },
         )
         rows = [{**PAPER_METHODS, **_SCENARIO_ROWS[scenario]}[name] for name in self.methods]

@@ -35,17 +35,17 @@ def test_every_scenario_is_a_column_that_is_harder_than_the_one_before(results):
 
 
 @pytest.mark.parametrize(
-    ("scenario", "ewc", "si"),
+    ("scenario", "ewc", "si", "fromp"),
     [
-        ("task-incremental", 1e5, 10),
-        ("domain-incremental", 1e10, 50_000),
-        ("class-incremental", 1e9, 5000),
+        ("task-incremental", 1e5, 10, 0.01),
+        ("domain-incremental", 1e10, 50_000, 10),
+        ("class-incremental", 1e9, 5000, 1000),
     ],
 )
-def test_every_scenario_has_the_coefficients_of_the_authors(scenario, ewc, si):
+def test_every_scenario_has_the_coefficients_of_the_authors(scenario, ewc, si, fromp):
     """The numbers are those of `param_values.py`."""
     config, methods, _ = FULL.column_of(scenario)
-    assert (config.grids["EWC"], config.grids["SI"]) == ((ewc,), (si,))
+    assert [config.grids[name] for name in ("EWC", "SI", "FROMP")] == [(ewc,), (si,), (fromp,)]
     assert [method.name for method in methods] == list(settings.PAPER_METHODS)
 
 

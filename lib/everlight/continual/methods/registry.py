@@ -13,7 +13,8 @@ from everlight.declared_rows import declared_rows
 ORDER = (
     *("naive", "cumulative", "ewc", "si", "rwalk", "mas", "lwf"),
     *("imm", "task_arithmetic", "ties", "cofima", "gpm", "trgp"),
-    *("balanced_replay", "experience_replay", "unlimited_replay", "der", "der_plus_plus", "fdr"),
+    *("balanced_replay", "experience_replay", "unlimited_replay"),
+    *("der", "der_plus_plus", "fdr", "fromp"),
     *("mir", "er_ace", "er_aml", "scr", "pcr", "ocm", "onpro", "er_tricks", "xder_rpc"),
     *("cls_er", "mkd", "gdumb"),
     *("agem", "gem", "hal", "icarl", "lucir", "podnet", "bic", "aper", "slca", "wa", "ss_il"),

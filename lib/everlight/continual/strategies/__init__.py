@@ -33,6 +33,7 @@ from everlight.continual.strategies.expert_gate import expert_gate
 from everlight.continual.strategies.fdr import fdr
 from everlight.continual.strategies.feature_translation import feature_translation
 from everlight.continual.strategies.fecam import fecam
+from everlight.continual.strategies.fromp import fromp
 from everlight.continual.strategies.gdumb import gdumb
 from everlight.continual.strategies.gem import gem
 from everlight.continual.strategies.generative_classifier import generative_classifier
@@ -114,6 +115,7 @@ __all__ = [
     "fdr",
     "feature_translation",
     "fecam",
+    "fromp",
     "gdumb",
     "gem",
     "generative_classifier",
