@@ -8,6 +8,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("lib", "data_pipelines", "experiments", "docs", "benchmarks")
+READER = pytest.mark.xdist_group("syntax trees")
+"""Mark of tests that read the trees, so that one process parses them."""
 MIGRATION = ROOT / "docs" / "pages" / "migration.md"
 
 
@@ -15,13 +17,18 @@ MIGRATION = ROOT / "docs" / "pages" / "migration.md"
 def syntax_trees():
     """Return the syntax trees of all files by their paths; names in tests follow rules too.
 
-    They are parsed at the first call, in the process that needs them, and not on import.
+    They are parsed at the first call, and not in processes that only import this file.
     """
     return {
         path.relative_to(ROOT).as_posix(): ast.parse(path.read_text(encoding="utf-8"))
         for folder in (*FOLDERS, "tests")
         for path in sorted((ROOT / folder).rglob("*.py"))
     }
+
+
+def tree_of(path):
+    """Return the syntax tree of one of these files."""
+    return syntax_trees()[path.relative_to(ROOT).as_posix()]
 
 
 def argument_names(function):

@@ -29,7 +29,9 @@ from everlight_data.images.published_forms.tfds_sets import read_prepared
 from everlight_data.optional_packages import PACKAGES, import_package, missing_package
 from everlight_experiments.cli import main
 from tests.dng_writer import write_dng
+from tests.syntax_trees import READER, tree_of
 
+pytestmark = READER
 ROOT = Path(__file__).parents[1]
 LAYERS = {
     "everlight": ROOT / "lib",
@@ -59,7 +61,7 @@ print(len(COMMANDS))
 
 def imported(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports, also within functions."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom | ast.Import):
             assert not getattr(node, "level", 0), f"{path}: give the whole name of the import"
             yield from names_of(node)
@@ -121,7 +123,7 @@ def parts_imported(folder: Path, layer: str) -> dict[str, set[str]]:
 
 def full_names(path: Path) -> Iterator[str]:
     """Yield the modules that a file imports, and everything that it takes from modules."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.ImportFrom):
             yield from (f"{node.module}.{item.name}" for item in node.names)
         if isinstance(node, ast.Import):
@@ -142,7 +144,7 @@ def test_no_module_of_the_library_imports_a_private_name_of_another():
     result = [
         f"{path.relative_to(ROOT)} imports {node.module}.{name.name}"
         for path in LAYERS["everlight"].rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom)
         for name in node.names
         if name.name.startswith("_") and not name.name.startswith("__")
@@ -156,14 +158,14 @@ def test_a_name_is_imported_from_the_module_that_defines_it():
     for folder in LAYERS.values():
         for path in folder.rglob("*.py"):
             module = ".".join(path.relative_to(folder).with_suffix("").parts)
-            body = ast.parse(path.read_text(encoding="utf-8")).body
+            body = tree_of(path).body
             nodes = [node for node in body if isinstance(node, ast.ImportFrom)]
             imports[module] = {item.asname or item.name for node in nodes for item in node.names}
     indirect = [
         f"{path.relative_to(ROOT)}: {node.module} does not define {item.name}"
         for folder in (*LAYERS.values(), ROOT / "tests", ROOT / "benchmarks")
         for path in folder.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom)
         for item in node.names
         if item.name in imports.get(node.module, ())
@@ -191,7 +193,7 @@ def test_no_module_imports_a_module_of_tests():
         f"{path.relative_to(ROOT)} imports {name}"
         for folder in ("tests", "docs", "benchmarks")
         for path in (ROOT / folder).rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.ImportFrom) and node.module.startswith("tests")
         for name in (node.module, *(f"{node.module}.{item.name}" for item in node.names))
         if re.search(r"\.test_\w+$", name) and (ROOT / f"{name.replace('.', '/')}.py").exists()
@@ -204,7 +206,7 @@ def test_the_library_neither_reads_nor_sets_the_environment():
     result = [
         f"{path.relative_to(ROOT)}, line {node.lineno}"
         for path in LAYERS["everlight"].rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        for node in ast.walk(tree_of(path))
         for name in [
             getattr(node, {ast.Attribute: "attr", ast.alias: "name"}.get(type(node), "id"), "")
         ]
@@ -241,7 +243,7 @@ def test_the_runner_of_methods_imports_no_paper():
 @pytest.mark.parametrize("layer", LAYERS)
 def test_packages_of_single_readers_are_imported_by_their_functions(layer):
     for path in (LAYERS[layer] / layer).rglob("*.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         nodes = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         names = {name.split(".")[0] for node in nodes for name in names_of(node)}
         place = path.relative_to(LAYERS[layer]).as_posix()

@@ -5,11 +5,14 @@ import re
 
 from tests.syntax_trees import (
     MIGRATION,
+    READER,
     argument_names,
     assigned_names,
     fail_with_lines,
     syntax_trees,
 )
+
+pytestmark = READER
 
 
 def test_new_names_of_the_migration_page_exist():

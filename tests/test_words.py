@@ -16,6 +16,7 @@ from everlight_experiments.commands.benchmark_registry import BENCHMARKS
 from tests.syntax_trees import (
     FOLDERS,
     MIGRATION,
+    READER,
     ROOT,
     argument_names,
     assigned_names,
@@ -23,6 +24,7 @@ from tests.syntax_trees import (
     syntax_trees,
 )
 
+pytestmark = READER
 PAGES = [
     *sorted(ROOT.glob("*.md")),
     *sorted((ROOT / "docs" / "pages").rglob("*.md")),

@@ -18,6 +18,7 @@ from everlight.models.layers.normalization import BatchNorm
 from tests.continual.strategies.references import separable_tasks as tasks
 
 RUNS = 2
+medium = pytest.mark.medium
 
 
 class NormalizedNet(nn.Module):
@@ -47,12 +48,11 @@ def is_program(part):
 @pytest.mark.parametrize(
     ("strategy", "backward_passes"),
     [
-        (packnet, 2),
-        (partial(gem, tasks=tasks.TASKS, per_task=4), 1),
-        (aper, 1),
-        (partial(onpro, buffer_size=20, width=4), 2),
+        pytest.param(packnet, 2, id="PackNet"),
+        pytest.param(partial(gem, tasks=tasks.TASKS, per_task=4), 1, id="GEM", marks=medium),
+        pytest.param(aper, 1, id="APER", marks=medium),
+        pytest.param(partial(onpro, buffer_size=20, width=4), 2, id="OnPro", marks=medium),
     ],
-    ids=["PackNet", "GEM", "APER", "OnPro"],
 )
 def test_a_pass_that_some_tasks_take_is_in_a_condition(strategy, backward_passes):
     """A pass over this net has two products forward and three backward."""
