@@ -31,10 +31,6 @@ def all_forms(inputs):
     return np.concatenate([inputs, inputs[:, ::-1] * BENT])
 
 
-def second_view(inputs):
-    return -0.5 * inputs
-
-
 def xent_n(near, labels, temperature, eps=1e-8):
     """Compute `Supervised_NT_xent_n`."""
     labels = np.tile(labels, 2)
@@ -68,13 +64,13 @@ def form_labels(labels):
     return np.concatenate([labels, labels + 1000.0])
 
 
-def instance(params, inputs, labels, start, factor, loss):
+def instance(params, inputs, labels, start, factor, loss, change=-0.5):
     """Return the loss of the forms of inputs in two views, a function of similarities and labels.
 
-    Also returns the projections of the views.
+    Second views are the forms times `change`. Also returns the projections of the views.
     """
     rotated = all_forms(inputs)
-    features, z = projections_of(params, np.concatenate([rotated, second_view(rotated)]))
+    features, z = projections_of(params, np.concatenate([rotated, change * rotated]))
     part = normalized(features)[:, start : start + z.shape[1]]
     near = factor * (z @ part.T) + factor * (z @ z.T)
     return loss(near, form_labels(labels)), z

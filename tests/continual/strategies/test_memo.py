@@ -12,6 +12,7 @@ from scipy.special import log_softmax
 from everlight.base import Outputs
 from everlight.continual.engine import flax_setup
 from everlight.continual.engine.sources import StoredImages
+from everlight.continual.engine.updates import train_step
 from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies.memo import memo
 from everlight.continual.strategies.parts.expansion import (
@@ -129,7 +130,18 @@ def test_a_task_starts_from_the_last_copy_the_shared_stage_and_the_earlier_head(
     np.testing.assert_array_equal(
         started.heads.params["kernel"][0], learner.params["head"]["kernel"]
     )
-    assert np.any(now.params["head"]["kernel"] != learner.params["head"]["kernel"])
+
+
+def test_a_task_draws_rows_of_the_head_and_an_auxiliary_head_of_variance_one_per_input(after_each):
+    """PyTorch's `kaiming_uniform_` of a linear layer, as in `SimpleLinear`, has this variance."""
+    memory, learner = after_each[0]
+    begin = jax.vmap(lambda key: MEMO.begin_task(memory, learner, TASKS[1][0], key))
+    started, now = begin(jax.random.split(KEY, 2000))
+    auxiliary = started.heads.params["auxiliary"]
+    for kernel in (now.params["head"]["kernel"], auxiliary["kernel"]):
+        np.testing.assert_allclose(kernel.mean(axis=0), 0, atol=0.06)
+        np.testing.assert_allclose(kernel.var(axis=0) * WIDTH, 1, atol=0.15)
+    assert not np.any(auxiliary["bias"])
 
 
 def official_loss(values, finished, task, inputs, labels, weight):
@@ -162,8 +174,9 @@ def test_a_step_is_the_gradient_of_the_official_loss(after_each, task):
     # The last sample is padding, which batch norm reads.
     index = np.array([4, 11, 10, 2, 0, 9]) if task else np.array([0, 1, 6, 9])
     weight = np.array([1.0] * (len(index) - 1) + [0.0])
-    batch = net.filled(SETUP, net.batch_of(index, weight))
-    gradient, info = MEMO.grads(memory, learner, batch, TASKS[task][0], KEY)
+    after, learned, _ = train_step(
+        SETUP, MEMO, memory, learner, net.batch_of(index, weight), TASKS[task][0], KEY
+    )
 
     def named(params, heads):
         auxiliary = heads["auxiliary"]
@@ -174,17 +187,21 @@ def test_a_step_is_the_gradient_of_the_official_loss(after_each, task):
             "auxiliary_bias": auxiliary["bias"],
         }
 
-    values = in_float64(named(learner.params, memory.heads.params))
+    values, results = (
+        in_float64(named(network.params, expansion.heads.params))
+        for network, expansion in ((learner, memory), (learned, after))
+    )
     labels = np.where(weight > 0, LABELS[index], 0)
     arguments = copies_of(memory, task), task, DATA[index] + SHIFT, labels, weight
     expected = net.finite_differences(lambda values: official_loss(values, *arguments), values)
-    net.assert_trees_close(named(gradient, info.aux), expected, rtol=2e-4, atol=1e-5)
+    steps = {name: (values[name] - results[name]) / RATE for name in values}
+    net.assert_trees_close(steps, expected, rtol=2e-4, atol=1e-5)
 
     params, stats = in_float64((learner.params, learner.batch_stats))
     shared = stage(params, 1, DATA[index] + SHIFT)
     for number, inputs in (("1", DATA[index] + SHIFT), ("2", shared)):
         dense = inputs @ params[f"dense{number}"]["kernel"] + params[f"dense{number}"]["bias"]
-        moved = info.batch_stats[f"norm{number}"]
+        moved = learned.batch_stats[f"norm{number}"]
         old = stats[f"norm{number}"]
         np.testing.assert_allclose(
             moved["mean"], 0.9 * old["mean"] + 0.1 * dense.mean(axis=0), rtol=1e-4, atol=1e-6
@@ -204,7 +221,7 @@ def test_the_first_task_s_head_stays(after_each):
     jax.tree.map(np.testing.assert_array_equal, changed.params, learner.params)
 
 
-def test_exemplars_are_herded_by_the_features_of_all_copies(after_each):
+def test_exemplars_are_herded_by_the_features_of_all_copies_and_join_an_epoch(after_each):
     memory, learner = after_each[2]
     held = memory.buffer.samples
     index = np.asarray(held.index)[np.asarray(held.mask)]
@@ -217,6 +234,9 @@ def test_exemplars_are_herded_by_the_features_of_all_copies(after_each):
         second[first] = np.inf
         chosen = candidates[[first, np.argmin(np.linalg.norm(second, axis=1))]]
         assert {*chosen} == {*index[LABELS[index] == label]}
+    samples, from_memory = MEMO.epoch_data(memory, TASKS[0][0])
+    for origin, expected in ((~from_memory, INDEX[0]), (from_memory, index)):
+        np.testing.assert_array_equal(samples.index[samples.mask & origin], expected)
 
 
 @pytest.mark.parametrize(

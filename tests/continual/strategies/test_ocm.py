@@ -24,7 +24,6 @@ from tests.continual.instance_reference import (
     form_labels,
     instance,
     projections_of,
-    second_view,
     xent_n,
     xent_pre,
     xent_uni,
@@ -41,6 +40,17 @@ OLD = {name: leaf + 0.3 * _rng.normal(size=leaf.shape) for name, leaf in START.i
 }
 
 
+def change_of(key):
+    """Return the factor that makes an image's second view."""
+    return jax.random.uniform(key, minval=-1.0, maxval=-0.2)
+
+
+def changes_of(key, weight, forms=1):
+    """Return the factors of all forms of the samples that are no padding, each of its own key."""
+    drawn = jax.vmap(jax.vmap(change_of))(jax.random.split(key, (forms, len(weight))))
+    return np.float64(drawn[:, weight > 0]).reshape(-1, 1)
+
+
 def strategy_of(**arguments):
     return ocm(
         SETUP,
@@ -49,7 +59,7 @@ def strategy_of(**arguments):
         TEMPERATURE,
         SIMILARITY,
         WIDTH,
-        augment=lambda inputs, key: second_view(inputs),
+        augment=lambda inputs, key: change_of(key) * inputs,
         forms=lambda inputs: jnp.stack([inputs, inputs[::-1] * BENT]),
         **arguments,
     )
@@ -62,29 +72,32 @@ def logits_of(params, inputs):
 # The step is the official code's, with the forms and views of the reference for its own.
 
 
-def first_loss(params, index, starts, seen):
+def first_loss(params, index, starts, changes, seen):
     """Compute the loss of the first task."""
     inputs, labels = DATA[index] + SHIFT, LABELS[index]
     incoming = partial(xent_n, temperature=TEMPERATURE)
-    loss, _ = instance(params, inputs, labels, starts[0], 1.0, incoming)
-    return np.mean(cross_entropy(params, second_view(inputs), labels, seen)) + loss
+    loss, _ = instance(params, inputs, labels, starts[0], 1.0, incoming, changes["incoming"])
+    return np.mean(cross_entropy(params, changes["network"] * inputs, labels, seen)) + loss
 
 
-def later_loss(params, index, replayed, starts, seen, known):
+def later_loss(params, index, replayed, starts, changes, seen, known):
     """Compute the loss of a later task; the first `known` outputs are those of earlier tasks."""
     incoming, stored, with_previous = (
         partial(loss, temperature=TEMPERATURE) for loss in (xent_n, xent_uni, xent_pre)
     )
+    x, mem_x, mem_y = DATA[index] + SHIFT, DATA[replayed] + SHIFT, LABELS[replayed]
     loss_sim, _ = instance(
-        params, DATA[index] + SHIFT, LABELS[index], starts[0], SIMILARITY, incoming
+        params, x, LABELS[index], starts[0], SIMILARITY, incoming, changes["incoming"]
     )
-    mem_x, mem_y = DATA[replayed] + SHIFT, LABELS[replayed]
-    loss_sim_r, z = instance(params, mem_x, mem_y, starts[1], SIMILARITY, stored)
+    loss_sim_r, z = instance(
+        params, mem_x, mem_y, starts[1], SIMILARITY, stored, changes["replayed"]
+    )
     _, pre_u = projections_of(OLD, all_forms(mem_x))
     loss_sim_pre = with_previous(z[: len(pre_u)] @ pre_u.T, form_labels(mem_y))
-    y_label, y_label_pre = (logits_of(net, second_view(mem_x)) for net in (params, OLD))
+    y_label = logits_of(params, changes["network"] * mem_x)
+    y_label_pre = logits_of(OLD, changes["teacher"] * mem_x)
     distance = np.mean((y_label_pre[:, :known] - y_label[:, :known]) ** 2)
-    entropy = np.mean(cross_entropy(params, second_view(mem_x), mem_y, seen))
+    entropy = np.mean(cross_entropy(params, changes["network"] * mem_x, mem_y, seen))
     return entropy + loss_sim_r + loss_sim + loss_sim_pre + distance
 
 
@@ -116,6 +129,14 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     replayed = np.asarray(drawn.replayed.index)[np.asarray(drawn.replayed.weight) > 0]
     assert len(replayed) == min(8, stored)
     starts = [int(first) for first in drawn.starts]
+    keys = jax.random.split(update_keys(key).gradient, 8)
+    replay_weight = drawn.replayed.weight
+    changes = {
+        "incoming": changes_of(keys[0], batch.weight, 2),
+        "replayed": changes_of(keys[1], replay_weight, 2),
+        "network": changes_of(keys[4], replay_weight if later else batch.weight),
+        "teacher": changes_of(keys[6], replay_weight),
+    }
     outputs = [*range(CLASSES)] if loss_over == "all" else seen
     (layer,) = start.projection.layers
     params = START | {
@@ -125,8 +146,8 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
 
     def official(params):
         if later:
-            return later_loss(params, index, replayed, starts, outputs, len(old))
-        return first_loss(params, index, starts, outputs)
+            return later_loss(params, index, replayed, starts, changes, outputs, len(old))
+        return first_loss(params, index, starts, changes, outputs)
 
     slope = net.finite_differences(official, params)
     after, learned, loss = jax.jit(
@@ -142,12 +163,26 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     assert int(after.held.arrived) == stored + 4
 
 
+def test_windows_of_features_begin_uniformly_and_independently():
+    """The official starts are `randperm(features - outputs)[0]`, here 0 or 1."""
+    strategy = strategy_of()
+    memory, _ = net.untrained(SETUP, strategy)
+    task = net.task_of(1, [0, 1, 2], [0, 1, 2])
+    draw = jax.vmap(lambda key: strategy.draw(memory, net.batch_of([0]), task, key).starts)
+    starts = np.asarray(draw(jax.random.split(jax.random.key(0), 2000)))
+    pairs, counts = np.unique(starts, axis=0, return_counts=True)
+    np.testing.assert_array_equal(pairs, [[0, 0], [0, 1], [1, 0], [1, 1]])
+    # The deviation of each count is 19.
+    np.testing.assert_allclose(counts, 500, atol=80)
+
+
 def test_a_task_begins_with_the_network_and_the_projection_of_then():
     tasks = [
         (net.task_of(0, [0, 1], [0, 6, 1]), [[0, 6, 1]] * 2),
         (net.task_of(1, [2, 3], [2, 8, 3]), [[2, 8, 3]]),
     ]
-    (first, before), (second, learner) = net.run_tasks(SETUP, strategy_of(), tasks)
+    strategy = strategy_of()
+    (first, before), (second, learner) = net.run_tasks(SETUP, strategy, tasks)
     assert not first.later
     assert second.later
     net.assert_trees_close(second.teacher.params, before.params, rtol=0, atol=0)
@@ -156,7 +191,10 @@ def test_a_task_begins_with_the_network_and_the_projection_of_then():
     np.testing.assert_array_equal(old.kernel, first.projection.layers[0].kernel)
     assert np.any(old.kernel != layer.kernel)
     assert np.any(second.teacher.params["head"] != learner.params["head"])
-    trace = jax.tree.leaves(second.projection.opt_state)
+    # The official code makes one optimizer for all tasks.
+    started, _ = net.begin(SETUP, strategy, first, before, tasks[1][0])
+    jax.tree.map(np.testing.assert_array_equal, started.projection, first.projection)
+    trace = jax.tree.leaves(first.projection.opt_state)
     assert all(np.any(np.asarray(leaf) != 0) for leaf in trace)
 
 

@@ -238,8 +238,12 @@ def test_forms_are_those_of_the_official_rotations():
 
 
 def test_second_views_and_projections():
-    image = jnp.float32(np.random.default_rng(0).normal(size=(8, 8, 1)))
-    assert np.any(random_view(image, KEY) != image)
+    """OCM's official crops have the scale (0.3, 1). The image shows its own coordinates."""
+    image = jnp.float32(np.mgrid[:8, :8].transpose(1, 2, 0))
+    views = jax.vmap(lambda key: random_view(image, key))(jax.random.split(KEY, 1000))
+    sides = views[:, 4, 4] - views[:, 3, 3]
+    areas = np.abs(np.prod(np.asarray(sides, float), axis=1))
+    assert 0.2999 < areas.min() < 0.31
     np.testing.assert_array_equal(random_view(image[0], KEY), image[0])
     (layer,) = new_projection(SETUP, (HIDDEN, 2000), KEY).layers
     bound = HIDDEN**-0.5
