@@ -34,22 +34,23 @@ def rounded_products(jaxpr: Any) -> set[str]:
     """Return the places of float products outside of networks that have no full precision."""
     return {
         f"{equation.primitive.name} in {place}"
-        for equation in _equations(jaxpr)
+        for equation in equations(jaxpr)
         if equation.primitive.name in PRODUCTS and _is_rounded(equation)
         for place in [_place(equation)]
         if place not in PASSES and not place.startswith("convolution.")
     }
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Yield a program's equations, and those of its called functions, loops and branches."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_has_equations):
-            if _has_equations(value):
-                yield from _equations(getattr(value, "jaxpr", value))
+        for value in jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations):
+            if has_equations(value):
+                yield from equations(getattr(value, "jaxpr", value))
 
 
-def _has_equations(value: Any) -> bool:
+def has_equations(value: Any) -> bool:
     return hasattr(getattr(value, "jaxpr", value), "eqns")
 
 

@@ -13,6 +13,7 @@ from everlight import continual
 from everlight.continual.engine.run import Run
 from everlight.scenarios import class_incremental
 from everlight_data.images.digits import load_digits
+from tests.contracts.matrix_products import PRODUCTS, equations
 from tests.contracts.networks import NAMED, OTHERS, Case
 from tests.contracts.strategies import some_now
 
@@ -58,17 +59,6 @@ def types(tree):
     return {str(leaf.dtype) for leaf in jax.tree.leaves(tree)}
 
 
-def products(jaxpr):
-    """Yield the input types of all convolutions and matrix products, in called functions too."""
-    for equation in jaxpr.eqns:
-        if equation.primitive.name in ("conv_general_dilated", "dot_general"):
-            yield tuple(str(item.aval.dtype) for item in equation.invars)
-        for value in equation.params.values():
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from products(inner)
-
-
 def test_the_table_has_every_net():
     named = {getattr(room, name) for room in (illuminant, models) for name in room.__all__}
     nets = {item for item in named if isinstance(item, type) and issubclass(item, nn.Module)}
@@ -82,10 +72,14 @@ def test_all_but_the_head_is_bfloat16_and_all_that_is_kept_float32(name):
     variables, inputs = jax.eval_shape(lambda: start(half, shape))
     traced = jax.make_jaxpr(lambda v, i: call(half, v, i), return_shape=True)
     program, (outputs, stats) = traced(variables, inputs)
-    result = list(products(program.jaxpr))
-    assert result.count(("float32", "float32")) == heads
-    assert result.count(("bfloat16", "bfloat16")) == len(result) - heads
-    assert len(result) > heads or set(variables["params"]) == {"head"}
+    operands = [
+        tuple(str(item.aval.dtype) for item in equation.invars)
+        for equation in equations(program.jaxpr)
+        if equation.primitive.name in PRODUCTS
+    ]
+    assert operands.count(("float32", "float32")) == heads
+    assert operands.count(("bfloat16", "bfloat16")) == len(operands) - heads
+    assert len(operands) > heads or set(variables["params"]) == {"head"}
     part = name in PARTS and name != "IlluminantNet"
     assert types(outputs) == {"bfloat16" if part else "float32"}
     assert types((variables, stats)) == {"float32"}

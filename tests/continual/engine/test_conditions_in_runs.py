@@ -16,6 +16,7 @@ from everlight.continual.objectives.softmax import softmax_objective
 from everlight.continual.strategies import aper, gem, onpro, packnet
 from everlight.models.layers.normalization import BatchNorm
 from tests.continual.strategies.references import separable_tasks as tasks
+from tests.contracts.matrix_products import has_equations
 
 RUNS = 2
 medium = pytest.mark.medium
@@ -34,15 +35,11 @@ def products(program, in_condition=False):
     for equation in program.eqns:
         counts[in_condition] += equation.primitive.name == "dot_general"
         inside = in_condition or equation.primitive.name == "cond"
-        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=is_program):
-            if is_program(part):
+        for part in jax.tree.leaves(list(equation.params.values()), is_leaf=has_equations):
+            if has_equations(part):
                 deeper = products(getattr(part, "jaxpr", part), inside)
                 counts = [sum(pair) for pair in zip(counts, deeper, strict=True)]
     return counts
-
-
-def is_program(part):
-    return isinstance(part, jax.extend.core.Jaxpr | jax.extend.core.ClosedJaxpr)
 
 
 @pytest.mark.parametrize(
