@@ -1,5 +1,6 @@
 """OnPro's step against the official code's in float64 NumPy, given its draws."""
 
+import inspect
 from functools import partial
 
 import jax
@@ -11,12 +12,16 @@ import pytest
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.experience_replay import Reservoir
+from everlight.continual.strategies.ocm import ocm
 from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.parts.instance_losses import instance_losses
 from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.prototype_losses import prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
-from everlight.continual.strategies.parts.views import random_view, turned_forms
+from everlight.continual.strategies.parts.views import turned_forms
+from everlight.continual.strategies.pcr import pcr
+from everlight.continual.strategies.scr import scr
+from everlight.models.augmentation import resized_crop_and_flip
 from tests.continual import small_net as net
 from tests.continual.instance_reference import (
     BENT,
@@ -239,8 +244,12 @@ def test_forms_are_those_of_the_official_rotations():
 
 def test_second_views_and_projections():
     image = jnp.float32(np.random.default_rng(0).normal(size=(8, 8, 1)))
-    assert np.any(random_view(image, KEY) != image)
-    np.testing.assert_array_equal(random_view(image[0], KEY), image[0])
+    for least_area, strategies in ((0.2, (scr, pcr)), (0.3, (ocm, onpro))):
+        expected = resized_crop_and_flip(image, KEY, least_area)
+        for strategy in strategies:
+            view = inspect.signature(strategy).parameters["augment"].default
+            np.testing.assert_array_equal(view(image, KEY), expected)
+            np.testing.assert_array_equal(view(image[0], KEY), image[0])
     (layer,) = new_projection(SETUP, (HIDDEN, 2000), KEY).layers
     bound = HIDDEN**-0.5
     assert jnp.abs(layer.kernel).max() <= bound
