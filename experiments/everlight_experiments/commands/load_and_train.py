@@ -116,7 +116,16 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
     trace_user_strategies(ready, rows)
     rows = with_published(rows) if options.published else rows
-    return Suite(benchmarks, rows, options, lines)
+    return Suite(benchmarks, rows, options, lines + _lines_on_options(outlines))
+
+
+def _lines_on_options(benchmarks: Benchmarks) -> list[str]:
+    """Return a line for the user on an option that a setting does not read."""
+    changed = [benchmark.selection.changed for benchmark in benchmarks.values()]
+    names = {option.rpartition(".")[2] for options in changed for option in options}
+    if "epochs" not in names or "online" not in benchmarks:
+        return []
+    return ["--epochs changes nothing in the setting online, which has one pass over each task"]
 
 
 def requested_methods(options: RunOptions) -> list[Method]:

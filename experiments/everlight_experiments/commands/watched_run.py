@@ -76,13 +76,15 @@ class WatchedMethod:
         if not self.last:
             return name, runs, "–", "–", "–", "–", "–", left
         last = self.last
+        # Tasks differ in size, so the total is exact only at the end.
+        about = "~" if last["epoch"] < last["epochs"] else ""
         steps = round(last["step"] * last["epochs"] / max(1, last["epoch"]))
         loss = "diverged" if last["diverged"] else _in_digits(last["loss"])
         return (
             name,
             runs,
             f"{last['task'] + 1}/{last['tasks']}",
-            f"{last['step']:,}/{steps:,}",
+            f"{last['step']:,}/{about}{steps:,}",
             loss,
             self.score,
             f"{last['steps_per_second']:,.0f}",

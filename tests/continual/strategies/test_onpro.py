@@ -1,5 +1,6 @@
 """OnPro's step against the official code's in float64 NumPy, given its draws."""
 
+import inspect
 from functools import partial
 
 import jax
@@ -11,12 +12,15 @@ import pytest
 from everlight.continual.engine.keys import batch_keys, update_keys
 from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.experience_replay import Reservoir
+from everlight.continual.strategies.ocm import ocm
 from everlight.continual.strategies.onpro import onpro
 from everlight.continual.strategies.parts.instance_losses import instance_losses
 from everlight.continual.strategies.parts.projection import new_projection
 from everlight.continual.strategies.parts.prototype_losses import prototype_loss
 from everlight.continual.strategies.parts.prototype_mixing import Mixed, mixed_ids
-from everlight.continual.strategies.parts.views import random_view, turned_forms
+from everlight.continual.strategies.parts.views import turned_forms
+from everlight.continual.strategies.pcr import pcr
+from everlight.continual.strategies.scr import scr
 from tests.continual import small_net as net
 from tests.continual.instance_reference import (
     BENT,
@@ -238,13 +242,17 @@ def test_forms_are_those_of_the_official_rotations():
 
 
 def test_second_views_and_projections():
-    """OCM's official crops have the scale (0.3, 1). The image shows its own coordinates."""
+    """Official crops have the scale (0.2, 1) in SCR and (0.3, 1) in OCM. The image shows its own
+    coordinates."""
     image = jnp.float32(np.mgrid[:8, :8].transpose(1, 2, 0))
-    views = jax.vmap(lambda key: random_view(image, key))(jax.random.split(KEY, 1000))
-    sides = views[:, 4, 4] - views[:, 3, 3]
-    areas = np.abs(np.prod(np.asarray(sides, float), axis=1))
-    assert 0.2999 < areas.min() < 0.31
-    np.testing.assert_array_equal(random_view(image[0], KEY), image[0])
+    for least_area, (first, second) in ((0.2, (scr, pcr)), (0.3, (ocm, onpro))):
+        view = inspect.signature(first).parameters["augment"].default
+        assert inspect.signature(second).parameters["augment"].default is view
+        views = jax.vmap(lambda key, view=view: view(image, key))(jax.random.split(KEY, 1000))
+        sides = views[:, 4, 4] - views[:, 3, 3]
+        areas = np.abs(np.prod(np.asarray(sides, float), axis=1))
+        assert least_area - 1e-4 < areas.min() < least_area + 0.01
+        np.testing.assert_array_equal(view(image[0], KEY), image[0])
     (layer,) = new_projection(SETUP, (HIDDEN, 2000), KEY).layers
     bound = HIDDEN**-0.5
     assert jnp.abs(layer.kernel).max() <= bound

@@ -91,6 +91,20 @@ def test_methods_without_a_value_are_named_where_no_image_is_for_selection():
     refuse_without_values(load_suite(options_of("run", [*words, *values])))
 
 
+def test_epochs_that_the_online_setting_does_not_read_are_named():
+    words = ["digits", "--setting", "class-incremental", "online", "--methods", "joint"]
+    suite = load_suite(options_of("run", [*words, "--epochs", "7"]))
+    (line,) = suite.lines
+    assert line.startswith("--epochs changes nothing in the setting online")
+    epochs = {
+        name: benchmark.training.protocol(suite.rows[-1]).epochs
+        for name, benchmark in suite.benchmarks.items()
+    }
+    assert epochs == {"class-incremental": 7, "online": 1}
+    assert not load_suite(options_of("run", words)).lines
+    assert not load_suite(options_of("run", ["digits", "--epochs", "7"])).lines
+
+
 def test_the_command_leaves_them_out_of_split_digits():
     loaded = load_suite(options_of("run", ["digits", "--methods", "all", "--no-published"]))
     names = {row.name for row in loaded.rows}

@@ -75,7 +75,7 @@ from everlight.continual.strategies.parts.projection import (
 )
 from everlight.continual.strategies.parts.replayed import replayed_outputs, with_all_seen
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
-from everlight.continual.strategies.parts.views import Views, random_view, turned_forms
+from everlight.continual.strategies.parts.views import Views, large_view, turned_forms
 from everlight.precision import matrix_product
 
 
@@ -116,7 +116,7 @@ def ocm(
     temperature: PositiveFloat = 0.07,
     similarity: Coefficient = 1.0,
     width: PositiveInt = 128,
-    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = random_view,
+    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = large_view,
     forms: Callable[[Float[Array, "*shape"]], Float[Array, "r *shape"]] = turned_forms,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:

@@ -83,7 +83,7 @@ from everlight.continual.strategies.parts.prototype_mixing import (
     mixed_inputs,
 )
 from everlight.continual.strategies.parts.replayed import with_all_seen
-from everlight.continual.strategies.parts.views import Views, random_view, turned_forms
+from everlight.continual.strategies.parts.views import Views, large_view, turned_forms
 
 
 class PrototypeMemory(NamedTuple):
@@ -128,7 +128,7 @@ def onpro(
     mix_probability: UnitInterval = 0.6,
     mix_share: UnitInterval = 0.6,
     concentration: PositiveFloat = 0.4,
-    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = random_view,
+    augment: Callable[[Float[Array, "*shape"], PRNGKeyArray], Float[Array, "*shape"]] = large_view,
     forms: Callable[[Float[Array, "*shape"]], Float[Array, "r *shape"]] = turned_forms,
     loss_over: Literal["seen", "all"] = "seen",
 ) -> Strategy:

@@ -37,7 +37,7 @@ from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publ
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.parts.passes import batch_outputs, weighted_mean
 from everlight.continual.strategies.parts.replayed import join_batches, replayed_outputs
-from everlight.continual.strategies.scr import random_view
+from everlight.continual.strategies.parts.views import random_view
 from everlight.models.heads import head_kernel, unit_vectors
 from everlight.precision import matrix_product
 

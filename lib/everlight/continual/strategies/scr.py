@@ -50,7 +50,7 @@ from everlight.continual.strategies.parts.projection import (
 )
 from everlight.continual.strategies.parts.replay_tricks import predict_by_nearest_mean
 from everlight.continual.strategies.parts.replayed import join_batches
-from everlight.models.augmentation import resized_crop_and_flip
+from everlight.continual.strategies.parts.views import random_view
 from everlight.precision import matrix_product
 
 
@@ -59,11 +59,6 @@ class ContrastMemory(NamedTuple):
 
     held: Reservoir
     projection: Projection
-
-
-def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
-    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
-    return resized_crop_and_flip(inputs, key) if inputs.ndim == 3 else inputs
 
 
 @checked

@@ -137,7 +137,9 @@ def train_targets(
     Args:
       net: network with any number of outputs, as `train` takes it.
       images: images, `[n, h, w, c]`, or features of any shape, `[n, ...]`.
-      targets: target of each image: an array or a tree of arrays, `[n, ...]`.
+      targets: target of each image: an array or a tree of arrays, `[n, ...]`. Of an array `[n]` the
+        objective gets one number, which JAX broadcasts over all outputs: give a network of one
+        output, targets `[n, c]`, or an objective that selects an output.
       tasks: task of each image, `[n]`, of any comparable type.
       strategy: function from a setup to a strategy, such as `naive` or
         `lambda setup: experience_replay(setup, buffer_size=200)`.

@@ -1,6 +1,7 @@
 """Views of an input: its turned forms, each a class of its own, and their random changes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -9,13 +10,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from everlight.models.augmentation import resized_crop_and_flip
 
-MIN_AREA = 0.3
-"""Smallest part of an image in a second view."""
+
+def random_view(
+    inputs: Float[Array, "*shape"], key: PRNGKeyArray, least_area: float = 0.2
+) -> Float[Array, "*shape"]:
+    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged.
+
+    `least_area` is the smallest area of the crop, as a fraction of the image's.
+    """
+    return resized_crop_and_flip(inputs, key, least_area) if inputs.ndim == 3 else inputs
 
 
-def random_view(inputs: Float[Array, "*shape"], key: PRNGKeyArray) -> Float[Array, "*shape"]:
-    """Return a random crop, enlarged and perhaps flipped, of an image; other inputs unchanged."""
-    return resized_crop_and_flip(inputs, key, MIN_AREA) if inputs.ndim == 3 else inputs
+large_view = partial(random_view, least_area=0.3)
+"""Random view of OCM and OnPro."""
 
 
 def turned_forms(inputs: Float[Array, "*shape"]) -> Float[Array, "r *shape"]:
