@@ -74,37 +74,23 @@ def compare_transforms(
         return in_blocks(data, options.block, options.seed)
 
     data, second = pairs("main"), pairs("second")
-    seeds = options.training_seeds
-    training = NetworkTraining(config.training, seeds, folder.checkpoints, RATES)
-    single = phone_estimates(data)
+    training = NetworkTraining(config.training, options.training_seeds, folder.checkpoints, RATES)
     # The paper's folds hold out single pairs, so its statistics compare with no folds of blocks.
     published = published_rows() if options.block == 1 else {}
-    rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published)
+    rules = compare_rules(data, PHONE_AUGMENTATIONS, training, phone_estimates(data), published)
     coverage = save_ensembles(folder, rules.held_out, data)
-    comparisons = dict(rules.comparisons)
+    released = {}
     if config.measured and options.block == 1:
         # The authors' re-illuminations are of the published folds.
-        estimates = as_released(data, training.below("as-released")._replace(rates=()))
-        compared = comparisons["test-set"]
-        comparisons["test-set"] = compared._replace(estimates={**compared.estimates, **estimates})
-    below, depths = training.below("second"), {TRANSFORM: (5,)}
-    outcome = cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, depths)
+        released = as_released(data, training.below("as-released")._replace(rates=()))
+    outcome = second_camera(second, training)
     means = camera_means({"main": rules.held_out, "second": outcome}, data)
-    compared = comparisons["held-out"]
-    comparisons["held-out"] = compared._replace(estimates={**compared.estimates, **means})
-    other = Comparison(
-        phone_estimates(second) | outcome.illuminants(),
-        second.illuminants[second.folds],
-        SECOND_VIEW,
-        f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
-    )
+    comparisons = with_estimates(rules.comparisons, {"test-set": released, "held-out": means})
+    other = second_comparison(second, outcome, data.cameras[1])
     if options.block > 1:
         units = ResamplingUnits("blocks", data.folds // options.block)
         other = other._replace(units=units)
-        comparisons = {
-            rule: rows._replace(units=units, caption=f"{rows.caption} {NOT_COMPARABLE}")
-            for rule, rows in comparisons.items()
-        }
+        comparisons = without_published(comparisons, units)
     both = comparisons | {SECOND_VIEW: other}
     folder.save_results(**record_errors(folder, both), **estimate_arrays(both))
     chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
@@ -132,6 +118,43 @@ def compare_transforms(
         training=config.training,
         **options.in_folds,
     )
+
+
+def second_camera(second: CameraPairs, training: NetworkTraining) -> CrossValidation:
+    """Return the held-out selection of networks of the default depth for the second illuminant."""
+    below = training.below("second")
+    return cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, {TRANSFORM: (5,)})
+
+
+def second_comparison(second: CameraPairs, outcome: CrossValidation, camera: str) -> Comparison:
+    """Return the estimates of the second camera's illuminant, named by the camera."""
+    return Comparison(
+        phone_estimates(second) | outcome.illuminants(),
+        second.illuminants[second.folds],
+        SECOND_VIEW,
+        f"The illuminant of {camera} from the same transforms; {RULES['held-out']}",
+    )
+
+
+def with_estimates(
+    comparisons: Mapping[str, Comparison],
+    added: Mapping[str, Mapping[str, Float[np.ndarray, "runs folds k 3"]]],
+) -> dict[str, Comparison]:
+    """Return comparisons by selection rule with the estimates that are added to each."""
+    return {
+        rule: compared._replace(estimates={**compared.estimates, **added[rule]})
+        for rule, compared in comparisons.items()
+    }
+
+
+def without_published(
+    comparisons: Mapping[str, Comparison], units: ResamplingUnits
+) -> dict[str, Comparison]:
+    """Return comparisons on blocks of pairs, whose captions say why table 3 is left out."""
+    return {
+        rule: compared._replace(units=units, caption=f"{compared.caption} {NOT_COMPARABLE}")
+        for rule, compared in comparisons.items()
+    }
 
 
 def in_blocks(data: CameraPairs, block: int, seed: int) -> CameraPairs:
