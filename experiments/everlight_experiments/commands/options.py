@@ -12,11 +12,11 @@ from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.benchmarks.run_data import AddedData, Seeds
 from everlight_experiments.run_folder.options import (
     Count,
-    ExperimentOptions,
     FolderOptions,
     Preset,
     ProtocolPreset,
     Seed,
+    SharedOptions,
 )
 
 ALL = "all"
@@ -27,7 +27,7 @@ AddedConfig = tyro.conf.Suppress[Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodOptions(ExperimentOptions):
+class MethodOptions(SharedOptions):
     """Options of every command that trains methods on benchmarks."""
 
     refused: ClassVar[tuple[str, ...]] = ()

@@ -41,11 +41,11 @@ from everlight_experiments.report.writer import (
 )
 from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.options import ExperimentOptions, Preset
+from everlight_experiments.run_folder.options import Preset, SharedOptions
 
 
 @dataclasses.dataclass(frozen=True)
-class PaperOptions(ExperimentOptions):
+class PaperOptions(SharedOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
 
 

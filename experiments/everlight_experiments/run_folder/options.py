@@ -64,6 +64,12 @@ class ExperimentOptions(FolderOptions):
     seed: Seed = 0
     """Random seed of data, initialization and training. A run of several seeds counts up from
     it."""
+
+
+@dataclass(frozen=True)
+class SharedOptions(ExperimentOptions):
+    """Options of every run that several processes can share."""
+
     distributed: str | None = None
     """Make this process one of several that share a run. Give cluster under Slurm, Open MPI,
     Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in
