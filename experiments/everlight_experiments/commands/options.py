@@ -12,11 +12,12 @@ from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.benchmarks.run_data import AddedData, Seeds
 from everlight_experiments.run_folder.options import (
     Count,
+    Distributed,
+    ExperimentOptions,
     FolderOptions,
     Preset,
     ProtocolPreset,
     Seed,
-    SharedOptions,
 )
 
 ALL = "all"
@@ -27,7 +28,7 @@ AddedConfig = tyro.conf.Suppress[Any]
 
 
 @dataclasses.dataclass(frozen=True)
-class MethodOptions(SharedOptions):
+class MethodOptions(ExperimentOptions):
     """Options of every command that trains methods on benchmarks."""
 
     refused: ClassVar[tuple[str, ...]] = ()
@@ -55,6 +56,7 @@ class MethodOptions(SharedOptions):
     """Number of tasks that select hyper-parameters; None is all. The first tasks are then the only
     ones trained on a validation seed, as in Chaudhry et al. 2019 (ICLR), who take 3. All tasks are
     optimistic, since no learner has the later tasks beforehand."""
+    distributed: Distributed = None
 
 
 @dataclasses.dataclass(frozen=True)
