@@ -19,7 +19,8 @@ from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.methods import VALUES
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
-from everlight_experiments.usage import OTHER_NAMES, UsageError, options_by_name
+from everlight_experiments.errors import UsageError
+from everlight_experiments.usage import OTHER_NAMES, options_by_name
 
 TRAINING = {
     "run": "run digits",
