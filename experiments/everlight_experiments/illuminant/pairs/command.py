@@ -39,11 +39,11 @@ from everlight_experiments.illuminant.pairs.methods import (
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
 from everlight_experiments.illuminant.pairs.report import (
+    COMPARED,
     QUESTION,
     answer,
     gain_figure,
     gain_table,
-    measure_gains,
 )
 from everlight_experiments.illuminant.pairs.sources import (
     MIN_CORRELATION,
@@ -68,7 +68,7 @@ def run_pairs(
     seeds = range(options.seed, options.seed + options.seeds)
     networks = NetworkTraining(training[options.preset], seeds, folder.checkpoints)
     compared = compare_methods(folder, usable, networks)
-    gains = measure_gains(compared)
+    gains = compared.gains(COMPARED)
     folder.save_results(
         **record_errors(folder, {"main": compared}),
         **estimate_arrays({"main": compared}),

@@ -42,6 +42,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     Errors,
+    Gain,
     IlluminantExperiment,
     ResamplingUnits,
     estimate_arrays,
@@ -192,7 +193,7 @@ def gain_table(compared: Comparison) -> Table:
     single, joined = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
     if Estimator(f"Net on {single}").name not in errors:
         single, joined = MOMENTS, TRANSFORM_AND_MOMENTS
-    rows = []
+    labels: dict[tuple[str, str], str] = {}
     for method in ("Net", "Linear regression"):
         for ensemble in (False, True):
             single_view, with_transform = (
@@ -201,11 +202,15 @@ def gain_table(compared: Comparison) -> Table:
             )
             added = {with_transform: "T", camera_mean_name(single_view): "mean of both estimates"}
             kind = f"{method}, ensemble" if ensemble else method
-            rows += [
-                [f"{kind}: {addition}", *_gain_cells(compared, errors[single_view], errors[other])]
+            labels |= {
+                (other, single_view): f"{kind}: {addition}"
                 for other, addition in added.items()
                 if other in errors
-            ]
+            }
+    rows = [
+        [label, *_gain_cells(gain, errors)]
+        for label, gain in zip(labels.values(), compared.gains(labels), strict=True)
+    ]
     columns = [Column("Method: what the second camera adds"), Column(f"on {single}")]
     columns += [Column("with the second camera"), Column("Gain")]
     columns += [Column("95% interval of the gain")]
@@ -218,13 +223,14 @@ def gain_table(compared: Comparison) -> Table:
     return Table(caption, columns, rows)
 
 
-def _gain_cells(compared: Comparison, single: Errors, joined: Errors) -> list[str]:
+def _gain_cells(gain: Gain, errors: Mapping[str, Errors]) -> list[str]:
     """Return both mean errors, the gain and its interval."""
     # A mean over folds, not over images, as in the other tables.
-    means = [np.nanmean(error, axis=2).mean(axis=1) for error in (single, joined)]
-    low, high = compared.interval(single - joined)
-    gain = spread(means[0] - means[1], "+")
-    return [*map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"]
+    means = [
+        np.nanmean(errors[name], axis=2).mean(axis=1) for name in (gain.reference, gain.method)
+    ]
+    difference = spread(means[0] - means[1], "+")
+    return [*map(spread, means), difference, f"{gain.low:+.2f} to {gain.high:+.2f}"]
 
 
 def camera_means(
