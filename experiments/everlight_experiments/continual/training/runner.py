@@ -189,10 +189,9 @@ class Runner:
         return False
 
     def choose(self, method: Method) -> Choice:
-        """Return the method's hyper-parameter by the one selection rule."""
-        if not method.selection_grid:
-            return fixed_hyperparameter(*method.hyperparameters)
-        return choose_hyperparameter(method.selection_grid, self.validation_criteria(method))
+        """Return the method's hyper-parameter; validation runs are trained if it has a grid."""
+        criteria = self.validation_criteria(method) if method.selection_grid else None
+        return choice_of(method, criteria)
 
     def validation_criteria(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
@@ -374,6 +373,18 @@ class Runner:
         """
         count = len(sequence.tasks.id)
         return self.programs.tasks if count == 1 else count
+
+
+def choice_of(method: Method, criteria: Float[np.ndarray, "s draws"] | None) -> Choice:
+    """Return a method's hyper-parameter by the one selection rule.
+
+    Args:
+      method: method with its grid.
+      criteria: criterion of each hyper-parameter and validation seed; unused without a grid.
+    """
+    if not method.selection_grid:
+        return fixed_hyperparameter(*method.hyperparameters)
+    return choose_hyperparameter(method.selection_grid, criteria)
 
 
 def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:
