@@ -19,6 +19,7 @@ from everlight_data.errors import DataError
 from everlight_experiments import cli
 from everlight_experiments.commands.methods import VALUES
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
+from everlight_experiments.errors import UsageError
 from everlight_experiments.usage import OTHER_NAMES, options_by_name
 
 TRAINING = {
@@ -290,3 +291,18 @@ def test_names_of_other_libraries_lead_to_options_of_run():
     options = {f"--{name}" for name in options_by_name(cli.options_of("run", ["digits"]))}
     assert set(OTHER_NAMES.values()) <= options
     assert options.isdisjoint(OTHER_NAMES)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "illuminant dataset",
+        "illuminant train",
+        "illuminant calibrate",
+        "illuminant pairs",
+        "paper two-camera",
+    ],
+)
+def test_runs_of_one_process_have_no_option_that_joins_processes(name):
+    with pytest.raises(UsageError, match="no option '--distributed'"):
+        cli.options_of(name, ["--distributed", "cluster"])

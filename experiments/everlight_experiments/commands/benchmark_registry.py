@@ -13,7 +13,6 @@ from everlight_experiments.commands.protocol_presets import PROTOCOL_CONFIGS, PR
 from everlight_experiments.commands.user_benchmark import (
     identified_by_file,
     is_user_file,
-    load_user_benchmark,
 )
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
@@ -111,23 +110,21 @@ def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
 
 def load_benchmarks(
     options: RunOptions | TuneOptions,
-    user_stream: Benchmark | UserStream | None = None,
+    user_benchmark: Benchmark | UserStream | None = None,
     added: Sequence[AddedData] = (),
 ) -> RequestedBenchmarks:
     """Return the benchmarks that the options select, by setting.
 
-    `user_stream` is what a user's file has, if the options name one; None reads the file. `added`
+    `user_benchmark` is what `load_user_benchmark` read, if the options name a user's file. `added`
     are images of further tasks.
 
     Raises:
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    if is_user_file(options.benchmark) and user_stream is None:
-        user_stream = load_user_benchmark(options.benchmark)
     name = benchmark_name(options.benchmark)
-    has_settings = isinstance(user_stream, Benchmark) or (
-        user_stream is None and BENCHMARKS[name].has_settings
+    has_settings = isinstance(user_benchmark, Benchmark) or (
+        user_benchmark is None and BENCHMARKS[name].has_settings
     )
     if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
@@ -136,8 +133,8 @@ def load_benchmarks(
             f"{name} cannot be updated: its tasks have a form of their own; only runs on images "
             "with one class each can"
         )
-    if isinstance(user_stream, Benchmark):
-        benchmarks, changes = {user_stream.setting.name: user_stream}, []
+    if isinstance(user_benchmark, Benchmark):
+        benchmarks, changes = {user_benchmark.setting.name: user_benchmark}, []
     else:
         request = _request_of(options, name)._replace(added=tuple(added))
         changes = list(
@@ -145,8 +142,8 @@ def load_benchmarks(
         )
         benchmarks = (
             BENCHMARKS[name].make(request)
-            if user_stream is None
-            else _of_stream(request, user_stream)
+            if user_benchmark is None
+            else _of_stream(request, user_benchmark)
         )
 
     def selecting(benchmark: Benchmark) -> Benchmark:

@@ -107,9 +107,9 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     if options.keep_nets and options.distributed is not None:
         raise DataError("--keep-nets is for runs of one process; leave out --distributed")
     is_file = is_user_file(options.benchmark)
-    user_stream = load_user_benchmark(options.benchmark) if is_file else None
-    options = with_user_config(options, user_stream)
-    benchmarks = load_benchmarks(configure_options(options, requested), user_stream, added)
+    user_benchmark = load_user_benchmark(options.benchmark) if is_file else None
+    options = with_user_config(options, user_benchmark)
+    benchmarks = load_benchmarks(configure_options(options, requested), user_benchmark, added)
     outlines = outlines_of(benchmarks)
     applicable, lines = applicable_methods(options, outlines, requested)
     rows = fitted_methods(options, next(iter(outlines.values())), applicable)

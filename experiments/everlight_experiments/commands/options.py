@@ -12,6 +12,7 @@ from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.benchmarks.run_data import AddedData, Seeds
 from everlight_experiments.run_folder.options import (
     Count,
+    Distributed,
     ExperimentOptions,
     FolderOptions,
     Preset,
@@ -55,6 +56,7 @@ class MethodOptions(ExperimentOptions):
     """Number of tasks that select hyper-parameters; None is all. The first tasks are then the only
     ones trained on a validation seed, as in Chaudhry et al. 2019 (ICLR), who take 3. All tasks are
     optimistic, since no learner has the later tasks beforehand."""
+    distributed: Distributed = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from everlight.continual import Choice, choose_hyperparameter, fixed_hyperparameter
+from everlight.continual import Choice
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.errors import ArgumentError
@@ -47,7 +47,7 @@ from everlight_experiments.continual.report.tables import hyperparameters_table,
 from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.programs import row_on
 from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
-from everlight_experiments.continual.training.runner import Runner
+from everlight_experiments.continual.training.runner import Runner, choice_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
 from everlight_experiments.report.writer import Report, Section, Summary, write_report
 from everlight_experiments.run_folder.compilation import release_programs
@@ -74,12 +74,24 @@ class MethodInColumn(NamedTuple):
     method: str
 
 
-class Trial(NamedTuple):
+class Candidate(NamedTuple):
     """One combination of values."""
 
     changes: Mapping[str, Any]
     """Values by option."""
     config: Any
+    """Configuration of the benchmark with these values."""
+
+    @property
+    def label(self) -> str:
+        """Return the values as the user gave them."""
+        return label_of(self.changes)
+
+
+class Trial(NamedTuple):
+    """Scores with one combination of values."""
+
+    candidate: Candidate
     training: str
     """Network, optimizer and length in words."""
     scores: Mapping[MethodInColumn, Float[np.ndarray, "seeds"]]
@@ -89,7 +101,7 @@ class Trial(NamedTuple):
     @property
     def label(self) -> str:
         """Return the values as the user gave them."""
-        return label_of(self.changes)
+        return self.candidate.label
 
     @property
     def scores_by_seed(self) -> Float[np.ndarray, "seeds"]:
@@ -108,7 +120,7 @@ def run_tune(options: TuneOptions) -> Path:
     candidates = configs_of(options)
     trials: list[Trial] = []
     with loading_once():
-        first = outlines_of(load_benchmarks(replace(options, config=candidates[0][1])))
+        first = outlines_of(load_benchmarks(replace(options, config=candidates[0].config)))
         rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
         refuse_inapplicable(first, options.methods, rows)
         rows, lines = applicable_methods(options, first, rows)
@@ -124,16 +136,16 @@ def run_tune(options: TuneOptions) -> Path:
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
         is_estimated = False
-        for place, (changes, config) in enumerate(candidates):
-            benchmarks = load_benchmarks(replace(options, config=config))
-            runners = _runners(folder, options, benchmarks, changes)
+        for place, candidate in enumerate(candidates):
+            benchmarks = load_benchmarks(replace(options, config=candidate.config))
+            runners = _runners(folder, options, benchmarks, candidate.changes)
             jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, rows, 1)
             for job in jobs:
                 runners[job.column].check_validation(job.method)
             if not is_estimated:
                 is_estimated = _estimate(folder, runners, jobs, len(candidates) - place)
-            trials.append(_try_all(runners, jobs, changes, config))
-            print(f"{label_of(changes)}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
+            trials.append(_try_all(runners, jobs, candidate))
+            print(f"{candidate.label}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
             release_programs()
     scores = {
         f"{trial.label}/{name.column}/{name.method}": values
@@ -149,7 +161,7 @@ def run_tune(options: TuneOptions) -> Path:
         ("Data", benchmark.data.words),
         ("Selection rule", f"{rule} {BEST}"),
         ("Training with the best", trials[best].training),
-        ("Command for the best", run_command(options, trials[best].config)),
+        ("Command for the best", run_command(options, trials[best].candidate.config)),
         ("Duration", folder.duration()),
     ]
     title = f"Grid search of {benchmark.name} on validation seeds"
@@ -158,7 +170,7 @@ def run_tune(options: TuneOptions) -> Path:
     return write_report(folder.path, title, report)
 
 
-def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
+def configs_of(options: TuneOptions) -> list[Candidate]:
     """Return all combinations of values to try, each with its configuration.
 
     Raises:
@@ -175,9 +187,11 @@ def configs_of(options: TuneOptions) -> list[tuple[dict[str, Any], Any]]:
     count = math.prod(map(len, grids.values()))
     if count > MAX_COMBINATIONS:
         raise DataError(f"{VARY} {count:,} combinations; give at most {MAX_COMBINATIONS:,}")
-    candidates = list(combinations(grids))
     # All before the first is trained: a value that cannot be is known then.
-    return [(changes, change_config(options.config, changes, VARY)) for changes in candidates]
+    return [
+        Candidate(changes, change_config(options.config, changes, VARY))
+        for changes in combinations(grids)
+    ]
 
 
 def rank_trials(trials: Sequence[Trial]) -> tuple[int, list[int]]:
@@ -211,13 +225,13 @@ def _refuse_unlike(
     options: TuneOptions,
     first: Benchmarks,
     rows: Sequence[Method],
-    candidates: Sequence[tuple[dict[str, Any], Any]],
+    candidates: Sequence[Candidate],
 ) -> None:
     """Refuse values that change the data, which methods apply, or nothing, before any training."""
     seen: dict[str, str] = {}
-    for changes, config in candidates:
-        benchmarks = outlines_of(load_benchmarks(replace(options, config=config)))
-        label = label_of(changes)
+    for candidate in candidates:
+        benchmarks = outlines_of(load_benchmarks(replace(options, config=candidate.config)))
+        label = candidate.label
         option = f"{VARY} {label}"
         for column, benchmark in benchmarks.items():
             if benchmark.data.words != first[column].data.words:
@@ -264,24 +278,18 @@ def _estimate(
     return bool(stages)
 
 
-def _try_all(
-    runners: Mapping[str, Runner], jobs: Sequence[Job], changes: Mapping[str, Any], config: Any
-) -> Trial:
+def _try_all(runners: Mapping[str, Runner], jobs: Sequence[Job], candidate: Candidate) -> Trial:
     """Return the scores of every method with one combination of values."""
     scores: dict[MethodInColumn, np.ndarray] = {}
     choices: dict[MethodInColumn, Choice] = {}
     for column, method, _ in jobs:
         values, grid = runners[column].validation_criteria(method), method.selection_grid
-        choice = (
-            choose_hyperparameter(grid, values)
-            if grid
-            else fixed_hyperparameter(*method.hyperparameters)
-        )
+        choice = choice_of(method, values)
         row = grid.index(choice.hyperparameter) if grid else 0
         name = MethodInColumn(column, method.name)
         scores[name], choices[name] = values[row], choice
     training = next(iter(runners.values())).benchmark.training.words
-    return Trial(changes, config, training, scores, choices)
+    return Trial(candidate, training, scores, choices)
 
 
 def _results_summary(
@@ -320,7 +328,7 @@ def _results_summary(
     if near:
         tied = "; ".join(labels[number] for number in near)
         remarks.append(f"Settings statistically tied with the best: {tied}.")
-    if edges := edges_of([trial.changes for trial in trials], best):
+    if edges := edges_of([trial.candidate.changes for trial in trials], best):
         remarks.append(f"At the edge of the grid: {', '.join(edges)}.")
     return Summary(tuple(sentences), figure, table, tuple(remarks))
 

@@ -59,13 +59,15 @@ def identified_by_file(benchmark: Benchmark, version: str) -> Benchmark:
     return benchmark._replace(training=training._replace(fingerprint=fingerprint))
 
 
-def with_user_config(options: RunOptions, user_stream: Benchmark | UserStream | None) -> RunOptions:
+def with_user_config(
+    options: RunOptions, user_benchmark: Benchmark | UserStream | None
+) -> RunOptions:
     """Return the options without a configuration if a user's benchmark has its own.
 
     Raises:
       DataError: an option of the configuration is given with such a benchmark.
     """
-    if not isinstance(user_stream, Benchmark) or options.config is None:
+    if not isinstance(user_benchmark, Benchmark) or options.config is None:
         return options
     changed = [*changed_options(PICTURES, options.config)]
     if changed:

@@ -41,12 +41,14 @@ from everlight_experiments.report.writer import (
 )
 from everlight_experiments.run_folder.config_options import option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.options import ExperimentOptions, Preset
+from everlight_experiments.run_folder.options import Distributed, ExperimentOptions, Preset
 
 
 @dataclasses.dataclass(frozen=True)
 class PaperOptions(ExperimentOptions):
     """Options of a paper's command; `with_config` adds those of its configuration."""
+
+    distributed: Distributed = None
 
 
 @dataclasses.dataclass(frozen=True)

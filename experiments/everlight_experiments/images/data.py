@@ -166,7 +166,7 @@ def load_inputs(
       DataError: data that cannot be read, or parts that do not fit together.
     """
     config = request.config
-    images, note, features = _with_long_tail(config, *_load(request, images, user_stream))
+    images, note, features = _with_long_tail(config, _load(request, images, user_stream))
     if features is not None:
         rate, chosen = config.features_learning_rate, config.features_chosen
         config = replace(config, learning_rate=rate, chosen=chosen)
@@ -206,36 +206,44 @@ def checksums_of_inputs(
     return checksums_of(*content, np.asarray(stored.pieces), *features.marks())
 
 
+class _Loaded(NamedTuple):
+    """A data set before a configuration divides it."""
+
+    images: ImageSet
+    note: str
+    features: Features | None = None
+    """Features of all samples, of which networks learn in place of the images."""
+
+
 def _load(
     request: Request[Config], loaded: LoadedImages | None, user_stream: UserStream | None
-) -> tuple[ImageSet, str, Features | None]:
+) -> _Loaded:
     config = request.config
     if user_stream is not None and user_stream.features is not None:
-        return *user_stream.loaded, user_stream.features
+        return _Loaded(*user_stream.loaded, user_stream.features)
     loaded = loaded if user_stream is None else user_stream.loaded
     if loaded is None and not config.data and config.features not in (None, LITE0):
         _refuse_options_of_images(config)
         features, images, note = features_alone(config.features, config.test_every)
-        return images, note, features
+        return _Loaded(images, note, features)
     images, note = _load_images(config, request.seed) if loaded is None else loaded
     if config.features is None:
-        return images, note, None
-    return images, note, load_features(config.features, images, request.runs)
+        return _Loaded(images, note)
+    return _Loaded(images, note, load_features(config.features, images, request.runs))
 
 
-def _with_long_tail(
-    config: Config, images: ImageSet, note: str, features: Features | None
-) -> tuple[ImageSet, str, Features | None]:
+def _with_long_tail(config: Config, loaded: _Loaded) -> _Loaded:
     """Return images and features with the training samples that `--imbalance` keeps."""
     imbalance = config.unevenness.imbalance
     if imbalance == 1:
-        return images, note, features
+        return loaded
+    images, features = loaded.images, loaded.features
     classes, fewest = len(images.class_names), 2 if config.validation_fraction else 1
     chosen = long_tailed_samples(images.train_labels, classes, imbalance, STREAM_SEED, fewest)
     tested = np.ones(len(images.test_labels), bool)
     if features is not None:
         features = features._replace(values=features.values[np.concatenate([chosen, tested])])
-    return select_samples(images, chosen, tested), note, features
+    return loaded._replace(images=select_samples(images, chosen, tested), features=features)
 
 
 def _load_images(config: Config, seed: int) -> LoadedImages:

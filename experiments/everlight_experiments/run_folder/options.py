@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import tyro
+
 from everlight.checks import Between, check_fields
 from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
@@ -27,6 +29,15 @@ Rate = Annotated[float, Between(1e-9, 100)]
 """Learning rate of an optimizer."""
 Bytes = Annotated[int, Between(1, 2**50)]
 """Bytes of memory."""
+Distributed = Annotated[
+    str | None,
+    tyro.conf.arg(
+        help="Make this process one of several that share a run. Give cluster under Slurm, Open "
+        "MPI, Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in "
+        "0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."
+    ),
+]
+"""Option of the commands whose runs several processes can share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,10 +75,6 @@ class ExperimentOptions(FolderOptions):
     seed: Seed = 0
     """Random seed of data, initialization and training. A run of several seeds counts up from
     it."""
-    distributed: str | None = None
-    """Make this process one of several that share a run. Give cluster under Slurm, Open MPI,
-    Kubernetes or Cloud TPU. Elsewhere give NUMBER/PROCESSES@HOST:PORT, as in
-    0/2@10.0.0.1:1234, with the address of process 0. None is a run of one process."""
 
 
 def check_options(options: Any, before: str = "") -> None:

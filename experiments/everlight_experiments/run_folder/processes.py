@@ -27,7 +27,7 @@ def join_processes(distributed: str | None) -> None:
     """Make this process one of several; to be called before JAX computes anything.
 
     Args:
-      distributed: cluster or NUMBER/PROCESSES@HOST:PORT, as in `ExperimentOptions`; None is a run
+      distributed: cluster or NUMBER/PROCESSES@HOST:PORT, as in `Distributed`; None is a run
         of one process.
 
     Raises:

@@ -110,7 +110,7 @@ def tried(rate, values, other=(0.0, 0.0)):
     names = [tune.MethodInColumn("task-incremental", method) for method in ("a", "b")]
     result = dict(zip(names, map(np.array, (values, other)), strict=True))
     choices = dict.fromkeys(names, fixed_hyperparameter())
-    return tune.Trial({"learning-rate": rate}, None, "", result, choices)
+    return tune.Trial(tune.Candidate({"learning-rate": rate}, None), "", result, choices)
 
 
 def test_values_tied_with_the_best_by_two_seeds_are_stated():

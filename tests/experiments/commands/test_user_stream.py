@@ -11,7 +11,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.images.user_stream import OF_THE_FILE
@@ -59,7 +59,8 @@ def mine(tmp_path):
 
 
 def loaded(mine, name, *words):
-    (benchmark,) = load_benchmarks(options_of("run", [f"{mine}:{name}", *words])).values()
+    options = options_of("run", [f"{mine}:{name}", *words])
+    (benchmark,) = load_suite(options).benchmarks.values()
     return benchmark
 
 

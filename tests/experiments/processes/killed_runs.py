@@ -42,8 +42,8 @@ SHORT = TrainingSettings(40, batch_size=16, validate_every=2)
 
 def two_camera(preset: str, runs: Path, **options: int) -> None:
     """Run a preset with few steps."""
-    presets = {preset: replace(PRESETS[preset], training=SHORT)}
-    run_two_camera(TwoCameraOptions(preset, runs=runs, **options), presets)
+    PRESETS[preset] = replace(PRESETS[preset], training=SHORT)
+    run_two_camera(TwoCameraOptions(preset, runs=runs, **options))
 
 
 def rendered(runs: Path) -> None:

@@ -6,7 +6,7 @@ Finished seeds are read from the run folder.
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -189,10 +189,9 @@ class Runner:
         return False
 
     def choose(self, method: Method) -> Choice:
-        """Return the method's hyper-parameter by the one selection rule."""
-        if not method.selection_grid:
-            return fixed_hyperparameter(*method.hyperparameters)
-        return choose_hyperparameter(method.selection_grid, self.validation_criteria(method))
+        """Return the method's hyper-parameter; validation runs are trained if it has a grid."""
+        criteria = self.validation_criteria(method) if method.selection_grid else None
+        return choice_of(method, criteria)
 
     def validation_criteria(self, method: Method) -> Float[np.ndarray, "s draws"]:
         """Return the criterion of each hyper-parameter and validation seed; NaN if it diverges."""
@@ -249,6 +248,7 @@ class Runner:
             run_data=benchmark.per_run_data(sequence, run_id.hyperparameter, seq_id.seed),
             title=f"{self._setting}, {method.name}, {purpose}",
             method=self.title(method),
+            sequence_id=seq_id,
         )
 
     def _trained_runs(
@@ -256,11 +256,13 @@ class Runner:
     ) -> list[TrainedRun]:
         """Return all runs, trained now or read back."""
         benchmark = self.benchmark
-        run_ids = self._run_ids(method, use, hyperparameters, count)
-        runs = [self._run(method, run_id) for run_id in run_ids]
+        runs = [
+            self._run(method, run_id)
+            for run_id in self._run_ids(method, use, hyperparameters, count)
+        ]
 
         def keep_net(run: TrainingRun, task: int, result: SequenceResult) -> None:
-            seed = run.fingerprint["order"]
+            seed = run.sequence_id.seed
             path = nets_folder(self.folder.path, benchmark.prefix, self._setting, method, seed)
             nets = Checkpoints(path, keep=self.programs.tasks)
             saved = saved_result(self.programs.protocol(method), result)
@@ -270,7 +272,7 @@ class Runner:
             results = train_runs(
                 self.folder,
                 runs,
-                self._training(method, {run_id.name: run_id.sequence_id for run_id in run_ids}),
+                self._training(method),
                 after_task=keep_net if self.keep_nets and use == "evaluation" else None,
                 tasks=None if use == "evaluation" else benchmark.selection.validation_tasks,
             )
@@ -279,14 +281,14 @@ class Runner:
             TrainedRun(
                 {**arrays, "seconds": np.array(took.get(run.name) or np.nan)},
                 run.sequence,
-                run_id.sequence_id,
+                run.sequence_id,
                 self._task_count(run.sequence),
             )
-            for arrays, run, run_id in zip(results, runs, run_ids, strict=True)
+            for arrays, run in zip(results, runs, strict=True)
         ]
 
-    def _training(self, method: Method, sequence_ids: Mapping[str, SequenceId]) -> SharedTraining:
-        """Return programs and data of a method's runs, which the mapping has by their names."""
+    def _training(self, method: Method) -> SharedTraining:
+        """Return programs and data of a method's runs."""
         benchmark = self.benchmark
 
         def keep(result: SequenceResult) -> dict[str, Any]:
@@ -295,14 +297,14 @@ class Runner:
 
         def score(run: TrainingRun, arrays: dict[str, Any]) -> Float[np.ndarray, "t"]:
             tasks = self._task_count(run.sequence)
-            trained = TrainedRun(arrays, run.sequence, sequence_ids[run.name], tasks)
+            trained = TrainedRun(arrays, run.sequence, run.sequence_id, tasks)
             return np.asarray(benchmark.setting.metrics.score.compute(trained))
 
         def start(run: TrainingRun) -> SequenceState:
-            result = self.continuation.result(method, sequence_ids[run.name].seed)
-            data = benchmark.run_data(
-                method, run.sequence, run.run_data.hyperparameter, sequence_ids[run.name].seed
-            )
+            seed = run.sequence_id.seed
+            result = self.continuation.result(method, seed)
+            hyperparameter = run.run_data.hyperparameter
+            data = benchmark.run_data(method, run.sequence, hyperparameter, seed)
             longer = Run(training.build, training.protocol, data, run.sequence, run.key)
             return self.continuation.state(longer, result)
 
@@ -350,7 +352,7 @@ class Runner:
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""
         began = time.monotonic()
-        training = self._training(method, {})
+        training = self._training(method)
         size = training.group_size(len(stage.run_ids))
         group = [self._run(method, run_id) for run_id in stage.run_ids[:size]]
         mesh = training.group_mesh(len(group))
@@ -371,6 +373,18 @@ class Runner:
         """
         count = len(sequence.tasks.id)
         return self.programs.tasks if count == 1 else count
+
+
+def choice_of(method: Method, criteria: Float[np.ndarray, "s draws"] | None) -> Choice:
+    """Return a method's hyper-parameter by the one selection rule.
+
+    Args:
+      method: method with its grid.
+      criteria: criterion of each hyper-parameter and validation seed; unused without a grid.
+    """
+    if not method.selection_grid:
+        return fixed_hyperparameter(*method.hyperparameters)
+    return choose_hyperparameter(method.selection_grid, criteria)
 
 
 def _task_sizes(sequence: TaskSequence) -> Int[np.ndarray, "t"]:

@@ -45,6 +45,7 @@ from everlight_data.progress import progress
 from everlight_data.runs.checkpoints import Checkpoints, Resumed
 from everlight_data.runs.events import PART
 from everlight_data.runs.processes import is_first
+from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.progress_lines import GroupLines, LinesOfRun
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.interruption import save_when_stopped, uninterrupted
@@ -70,6 +71,8 @@ class TrainingRun(NamedTuple):
     """Name on the progress bar; empty is the name."""
     method: str = ""
     """Method with its column, to which lines of metrics.jsonl belong; empty is the name."""
+    sequence_id: SequenceId | None = None
+    """Sequence of a benchmark that the run learns; None outside benchmarks."""
 
 
 class RunScore(NamedTuple):

@@ -1,6 +1,6 @@
 """An illuminant experiment: methods' estimates of the same images, and how they are reported."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -29,6 +29,30 @@ class ResamplingUnits(NamedTuple):
 
     name: str
     of_images: Int[np.ndarray, "folds images"]
+
+
+class Gain(NamedTuple):
+    """Mean error of a reference minus that of a method on the same images, with its 95% interval.
+
+    Attributes:
+      method: name of the method.
+      reference: name of the method that it is compared with.
+      errors: mean errors of the method and of the reference in degrees.
+      degrees: their paired difference, positive where the method errs less.
+      low, high: ends of the bootstrap interval in degrees.
+    """
+
+    method: str
+    reference: str
+    errors: tuple[float, float]
+    degrees: float
+    low: float
+    high: float
+
+    @property
+    def text(self) -> str:
+        """The gain in degrees and its interval."""
+        return f"{self.degrees:+z.2f} ({self.low:+z.2f}, {self.high:+z.2f})"
 
 
 class Comparison(NamedTuple):
@@ -95,6 +119,21 @@ class Comparison(NamedTuple):
         names, groups = np.unique(owners, return_inverse=True)
         interval = mean_interval(jax.random.key(0), images, groups, count=len(names))
         return float(interval.low), float(interval.high)
+
+    def gains(self, pairs: Iterable[tuple[str, str]]) -> list[Gain]:
+        """Return gains of methods over references, paired by image, with errors averaged over runs.
+
+        Args:
+          pairs: names of a method and of its reference.
+        """
+        errors, gains = self.errors(), []
+        for names in pairs:
+            by_image = [np.asarray(jnp.nanmean(errors[name], axis=0)) for name in names]
+            difference = by_image[1] - by_image[0]
+            means = float(np.nanmean(errors[names[0]])), float(np.nanmean(errors[names[1]]))
+            low, high = self.interval(difference[None])
+            gains.append(Gain(*names, means, float(np.nanmean(difference)), low, high))
+        return gains
 
 
 def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> dict[str, Errors]:

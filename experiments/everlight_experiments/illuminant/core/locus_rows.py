@@ -139,11 +139,11 @@ def temperature_table(
     true = _described(data.illuminants, data)
     errors = {name: _errors(_described(values, data), true) for name, values in by_row.items()}
     rows = []
-    for name, (mired, degrees, distance) in errors.items():
-        row = [name, *_mean_cells(comparison, mired), *_mean_cells(comparison, degrees)]
-        row += [f"{np.mean(distance):.3f}"]
+    for name, error in errors.items():
+        row = [name, *_mean_cells(comparison, error.mired), *_mean_cells(comparison, error.degrees)]
+        row += [f"{np.mean(error.distance):.3f}"]
         if CAMERA in errors:
-            gain = errors[CAMERA][0] - mired
+            gain = errors[CAMERA].mired - error.mired
             row += ["–"] * 2 if name == CAMERA else list(_mean_cells(comparison, gain))
         rows.append(row)
     columns = [Column("Method")]
@@ -159,7 +159,7 @@ def temperature_table(
         "tuning file renders them, divided by its white of 5,000 K and multiplied by its colour "
         f"matrix. The intervals are bootstraps over {comparison.unit_name}."
     )
-    best = int(np.argmin([mired.mean() for mired, _, _ in errors.values()]))
+    best = int(np.argmin([error.mired.mean() for error in errors.values()]))
     return Table(caption, columns, rows, frozenset({best}))
 
 
@@ -174,10 +174,27 @@ def _on_locus(
     return moved
 
 
-def _described(
-    illuminants: Float[np.ndarray, "n 3"], data: IlluminantImages
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return temperatures in kelvin, rendered colours, and absolute distances from the locus."""
+class _Colors(NamedTuple):
+    """Illuminants of all images as their cameras' tuning files describe them."""
+
+    kelvin: Float[np.ndarray, "n"]
+    """Temperature of the nearest point of the locus."""
+    rendered: Float[np.ndarray, "n 3"]
+    distance: Float[np.ndarray, "n"]
+    """Absolute distance from the locus."""
+
+
+class _LocusErrors(NamedTuple):
+    """Errors of estimates in mired and in degrees of rendered colours."""
+
+    mired: Float[np.ndarray, "n"]
+    degrees: Float[np.ndarray, "n"]
+    distance: Float[np.ndarray, "n"]
+    """Absolute distance of the estimate from the locus."""
+
+
+def _described(illuminants: Float[np.ndarray, "n 3"], data: IlluminantImages) -> _Colors:
+    """Return the illuminants as their cameras' tuning files describe them."""
     count = len(illuminants)
     kelvin, rendered, distance = np.zeros(count), np.zeros((count, 3)), np.zeros(count)
     for camera, tuning in data.tunings.items():
@@ -186,16 +203,14 @@ def _described(
         points = nearest_points(curve, illuminants[rows])
         kelvin[rows], distance[rows] = points.temperature, np.abs(points.distance)
         rendered[rows] = illuminants[rows] @ rendering_at(curve, tuning.needed_matrices())
-    return kelvin, rendered.astype(np.float32), distance
+    return _Colors(kelvin, rendered.astype(np.float32), distance)
 
 
-def _errors(
-    described: tuple[np.ndarray, np.ndarray, np.ndarray],
-    true: tuple[np.ndarray, np.ndarray, np.ndarray],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return errors in mired, in degrees of rendered colours, and distances from the locus."""
-    degrees = np.asarray(angular_errors(jnp.asarray(described[1]), jnp.asarray(true[1])))
-    return np.abs(MIRED / described[0] - MIRED / true[0]), degrees, described[2]
+def _errors(estimated: _Colors, true: _Colors) -> _LocusErrors:
+    """Return the errors of estimates."""
+    degrees = angular_errors(jnp.asarray(estimated.rendered), jnp.asarray(true.rendered))
+    mired = np.abs(MIRED / estimated.kelvin - MIRED / true.kelvin)
+    return _LocusErrors(mired, np.asarray(degrees), estimated.distance)
 
 
 def _mean_cells(comparison: Comparison, values: Float[np.ndarray, "n"]) -> tuple[str, str]:

@@ -12,12 +12,10 @@ The report has paired differences against one camera at equal size, against FFCC
 of both cameras' own estimates, and the oracle of the pair.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_inputs import VIEWS
 from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.camera_means import camera_mean_name
@@ -39,11 +37,11 @@ from everlight_experiments.illuminant.pairs.methods import (
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
 from everlight_experiments.illuminant.pairs.report import (
+    COMPARED,
     QUESTION,
     answer,
     gain_figure,
     gain_table,
-    measure_gains,
 )
 from everlight_experiments.illuminant.pairs.sources import (
     MIN_CORRELATION,
@@ -54,21 +52,18 @@ from everlight_experiments.illuminant.pairs.sources import (
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.report.writer import Column, Section, Table
 from everlight_experiments.run_folder.folder import RunFolder
-from everlight_experiments.run_folder.options import Preset
 
 
-def run_pairs(
-    options: PairsOptions, training: Mapping[Preset, TrainingSettings] = CALIBRATE
-) -> Path:
+def run_pairs(options: PairsOptions) -> Path:
     """Compare one camera with two, and return the report's path."""
     options.check_sources()
     folder = RunFolder("illuminant", "pairs", options)
     source = read_pairs(options)
     usable = measure_pairs(source, options.seed)
     seeds = range(options.seed, options.seed + options.seeds)
-    networks = NetworkTraining(training[options.preset], seeds, folder.checkpoints)
+    networks = NetworkTraining(CALIBRATE[options.preset], seeds, folder.checkpoints)
     compared = compare_methods(folder, usable, networks)
-    gains = measure_gains(compared)
+    gains = compared.gains(COMPARED)
     folder.save_results(
         **record_errors(folder, {"main": compared}),
         **estimate_arrays({"main": compared}),

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from everlight_experiments.illuminant.core.camera_means import camera_mean_name
-from everlight_experiments.illuminant.core.experiment import Comparison
+from everlight_experiments.illuminant.core.experiment import Gain
 from everlight_experiments.illuminant.pairs.methods import (
     FFCC,
     MOMENTS_ALONE,
@@ -31,39 +30,6 @@ COMPARED = (
     (ORACLE, ONE_CAMERA),
 )
 """Methods with two cameras, each with the method that it is compared with."""
-
-
-class Gain(NamedTuple):
-    """Mean error of a reference minus that of a method on the same pairs, with its 95% interval."""
-
-    method: str
-    reference: str
-    errors: tuple[float, float]
-    degrees: float
-    low: float
-    high: float
-
-    @property
-    def text(self) -> str:
-        """The gain in degrees and its interval."""
-        return f"{self.degrees:+z.2f} ({self.low:+z.2f}, {self.high:+z.2f})"
-
-
-def measure_gains(compared: Comparison) -> list[Gain]:
-    """Return the paired differences of `COMPARED`; the interval resamples groups."""
-    errors = compared.errors()
-    return [
-        _gain(compared, errors[method], errors[other], method, other) for method, other in COMPARED
-    ]
-
-
-def _gain(
-    compared: Comparison, errors: np.ndarray, others: np.ndarray, method: str, reference: str
-) -> Gain:
-    difference = np.nanmean(others, axis=0) - np.nanmean(errors, axis=0)
-    low, high = compared.interval(difference[None])
-    means = float(np.nanmean(errors)), float(np.nanmean(others))
-    return Gain(method, reference, means, float(np.nanmean(difference)), low, high)
 
 
 def answer(gains: Sequence[Gain]) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ camera is kept for `estimate`; the report's errors are of scenes outside trainin
 """
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -27,7 +27,6 @@ from jaxtyping import Float, Int
 from everlight.checks import Between
 from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.illuminant.camera_pairs import charted_camera_pairs
-from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.out_of_distribution import cross_calibrate_distances
 from everlight.illuminant.pair_augmentations import (
     chart_augmentations,
@@ -112,14 +111,12 @@ class PhonePairs(NamedTuple):
     note: str
 
 
-def run_calibrate(
-    options: CalibrateOptions, training: Mapping[Preset, TrainingSettings] = CALIBRATE
-) -> Path:
+def run_calibrate(options: CalibrateOptions) -> Path:
     """Calibrate, save the model, and return the report's path."""
     folder = RunFolder("illuminant", "calibrate", options)
     phone = _measure_phone(options, folder)
     seeds = range(options.seed, options.seed + options.seeds)
-    networks = NetworkTraining(training[options.preset], seeds, folder.checkpoints)
+    networks = NetworkTraining(CALIBRATE[options.preset], seeds, folder.checkpoints)
     results = _calibrate(phone, networks)
     models = folder.path / "models"
     _save(folder, models, phone, results)

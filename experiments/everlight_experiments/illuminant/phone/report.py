@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-import jax
 import numpy as np
 from jaxtyping import Float, Int
 
@@ -17,7 +16,6 @@ from everlight_experiments.illuminant.core.cross_validation import HELD_OUT
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
-    mean_interval,
 )
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table
@@ -129,29 +127,24 @@ def _rivals(choice: ViewChoice) -> list[str]:
 
 def _verdict(view: View, results: Calibration) -> str:
     """Compare the kept model with its rivals, with intervals of the differences over scenes."""
-    errors = {
-        name: runs[:, 0].mean(axis=0) for name, runs in results.comparisons[view].errors().items()
-    }
     choice = results.choices[view]
     selected = Counter(candidate.name for candidate in choice.without).most_common()
+    gains = results.comparisons[view].gains((NESTED, rival) for rival in _rivals(choice))
     sentences = [
         f"Illuminant of the {view} camera: {choice.selected.name} is kept for `estimate`, as "
         "single trainings have the lowest error on held-out scenes. Selections without the scenes "
         f"of each of {len(choice.without)} folds: "
         f"{', '.join(f'{name} ({n})' for name, n in selected)}. "
-        f"Their mean error on the fold is {np.nanmean(errors[NESTED]):.2f} degrees."
+        f"Their mean error on the fold is {gains[0].errors[0]:.2f} degrees."
     ]
-    count = int(results.scenes.max() + 1)
-    for rival in _rivals(choice):
-        better = errors[rival] - errors[NESTED]
-        interval = mean_interval(jax.random.key(0), better, results.scenes, count=count)
+    for gain in gains:
         verdict = "it is statistically tied"
-        if interval.low > 0 or interval.high < 0:
-            verdict = "it is BETTER" if interval.low > 0 else "it is WORSE"
+        if gain.low > 0 or gain.high < 0:
+            verdict = "it is BETTER" if gain.low > 0 else "it is WORSE"
         sentences.append(
-            f"Compared with {rival} ({np.nanmean(errors[rival]):.2f}) {verdict}: the difference of "
-            f"errors is {np.nanmean(better):.2f} degrees (95% over scenes: {interval.low:.2f} to "
-            f"{interval.high:.2f})."
+            f"Compared with {gain.reference} ({gain.errors[1]:.2f}) {verdict}: the difference of "
+            f"errors is {gain.degrees:.2f} degrees (95% over scenes: {gain.low:.2f} to "
+            f"{gain.high:.2f})."
         )
     return " ".join(sentences)
 

@@ -175,12 +175,10 @@ class DatasetOptions(ImageOptions):
         return list(self.tested or (camera for camera in counts if suffices(counts[camera])))
 
 
-def run_dataset(
-    options: DatasetOptions, training: Mapping[Preset, TrainingSettings] = DATASET
-) -> Path:
+def run_dataset(options: DatasetOptions) -> Path:
     """Run the comparison and return the report's path."""
     folder = RunFolder("illuminant", "dataset", options)
-    return publish(folder, compare_photographs(folder, options, training[options.preset]))
+    return publish(folder, compare_photographs(folder, options, DATASET[options.preset]))
 
 
 def compare_photographs(

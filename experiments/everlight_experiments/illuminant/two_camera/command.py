@@ -14,7 +14,6 @@ closed form is exact, and then scaled to images of mean 1, which removes the exp
 transforms are sum-normalized; there the closed form is approximate.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
 from everlight_data.errors import DataError
-from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig, PairPreset
+from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import (
     IlluminantExperiment,
@@ -53,12 +52,10 @@ from everlight_experiments.illuminant.two_camera.transforms import compare_trans
 from everlight_experiments.run_folder.folder import RunFolder
 
 
-def run_two_camera(
-    options: TwoCameraOptions, presets: Mapping[PairPreset, PairConfig] = PRESETS
-) -> Path:
+def run_two_camera(options: TwoCameraOptions) -> Path:
     """Run a preset and return the report's path."""
     folder = RunFolder("two-camera", "", options)
-    return publish(folder, compare_two_cameras(folder, options, presets[options.preset]))
+    return publish(folder, compare_two_cameras(folder, options, PRESETS[options.preset]))
 
 
 def compare_two_cameras(

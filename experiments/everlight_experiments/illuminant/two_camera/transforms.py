@@ -42,6 +42,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     Errors,
+    Gain,
     IlluminantExperiment,
     ResamplingUnits,
     estimate_arrays,
@@ -74,37 +75,23 @@ def compare_transforms(
         return in_blocks(data, options.block, options.seed)
 
     data, second = pairs("main"), pairs("second")
-    seeds = options.training_seeds
-    training = NetworkTraining(config.training, seeds, folder.checkpoints, RATES)
-    single = phone_estimates(data)
+    training = NetworkTraining(config.training, options.training_seeds, folder.checkpoints, RATES)
     # The paper's folds hold out single pairs, so its statistics compare with no folds of blocks.
     published = published_rows() if options.block == 1 else {}
-    rules = compare_rules(data, PHONE_AUGMENTATIONS, training, single, published)
+    rules = compare_rules(data, PHONE_AUGMENTATIONS, training, phone_estimates(data), published)
     coverage = save_ensembles(folder, rules.held_out, data)
-    comparisons = dict(rules.comparisons)
+    released = {}
     if config.measured and options.block == 1:
         # The authors' re-illuminations are of the published folds.
-        estimates = as_released(data, training.below("as-released")._replace(rates=()))
-        compared = comparisons["test-set"]
-        comparisons["test-set"] = compared._replace(estimates={**compared.estimates, **estimates})
-    below, depths = training.below("second"), {TRANSFORM: (5,)}
-    outcome = cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, depths)
+        released = as_released(data, training.below("as-released")._replace(rates=()))
+    outcome = second_camera(second, training)
     means = camera_means({"main": rules.held_out, "second": outcome}, data)
-    compared = comparisons["held-out"]
-    comparisons["held-out"] = compared._replace(estimates={**compared.estimates, **means})
-    other = Comparison(
-        phone_estimates(second) | outcome.illuminants(),
-        second.illuminants[second.folds],
-        SECOND_VIEW,
-        f"The illuminant of {data.cameras[1]} from the same transforms; {RULES['held-out']}",
-    )
+    comparisons = with_estimates(rules.comparisons, {"test-set": released, "held-out": means})
+    other = second_comparison(second, outcome, data.cameras[1])
     if options.block > 1:
         units = ResamplingUnits("blocks", data.folds // options.block)
         other = other._replace(units=units)
-        comparisons = {
-            rule: rows._replace(units=units, caption=f"{rows.caption} {NOT_COMPARABLE}")
-            for rule, rows in comparisons.items()
-        }
+        comparisons = without_published(comparisons, units)
     both = comparisons | {SECOND_VIEW: other}
     folder.save_results(**record_errors(folder, both), **estimate_arrays(both))
     chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
@@ -132,6 +119,43 @@ def compare_transforms(
         training=config.training,
         **options.in_folds,
     )
+
+
+def second_camera(second: CameraPairs, training: NetworkTraining) -> CrossValidation:
+    """Return the held-out selection of networks of the default depth for the second illuminant."""
+    below = training.below("second")
+    return cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, {TRANSFORM: (5,)})
+
+
+def second_comparison(second: CameraPairs, outcome: CrossValidation, camera: str) -> Comparison:
+    """Return the estimates of the second camera's illuminant, named by the camera."""
+    return Comparison(
+        phone_estimates(second) | outcome.illuminants(),
+        second.illuminants[second.folds],
+        SECOND_VIEW,
+        f"The illuminant of {camera} from the same transforms; {RULES['held-out']}",
+    )
+
+
+def with_estimates(
+    comparisons: Mapping[str, Comparison],
+    added: Mapping[str, Mapping[str, Float[np.ndarray, "runs folds k 3"]]],
+) -> dict[str, Comparison]:
+    """Return comparisons by selection rule with the estimates that are added to each."""
+    return {
+        rule: compared._replace(estimates={**compared.estimates, **added[rule]})
+        for rule, compared in comparisons.items()
+    }
+
+
+def without_published(
+    comparisons: Mapping[str, Comparison], units: ResamplingUnits
+) -> dict[str, Comparison]:
+    """Return comparisons on blocks of pairs, whose captions say why table 3 is left out."""
+    return {
+        rule: compared._replace(units=units, caption=f"{compared.caption} {NOT_COMPARABLE}")
+        for rule, compared in comparisons.items()
+    }
 
 
 def in_blocks(data: CameraPairs, block: int, seed: int) -> CameraPairs:
@@ -169,7 +193,7 @@ def gain_table(compared: Comparison) -> Table:
     single, joined = WHITE_BALANCE, TRANSFORM_AND_WHITE_BALANCE
     if Estimator(f"Net on {single}").name not in errors:
         single, joined = MOMENTS, TRANSFORM_AND_MOMENTS
-    rows = []
+    labels: dict[tuple[str, str], str] = {}
     for method in ("Net", "Linear regression"):
         for ensemble in (False, True):
             single_view, with_transform = (
@@ -178,11 +202,15 @@ def gain_table(compared: Comparison) -> Table:
             )
             added = {with_transform: "T", camera_mean_name(single_view): "mean of both estimates"}
             kind = f"{method}, ensemble" if ensemble else method
-            rows += [
-                [f"{kind}: {addition}", *_gain_cells(compared, errors[single_view], errors[other])]
+            labels |= {
+                (other, single_view): f"{kind}: {addition}"
                 for other, addition in added.items()
                 if other in errors
-            ]
+            }
+    rows = [
+        [label, *_gain_cells(gain, errors)]
+        for label, gain in zip(labels.values(), compared.gains(labels), strict=True)
+    ]
     columns = [Column("Method: what the second camera adds"), Column(f"on {single}")]
     columns += [Column("with the second camera"), Column("Gain")]
     columns += [Column("95% interval of the gain")]
@@ -195,13 +223,14 @@ def gain_table(compared: Comparison) -> Table:
     return Table(caption, columns, rows)
 
 
-def _gain_cells(compared: Comparison, single: Errors, joined: Errors) -> list[str]:
+def _gain_cells(gain: Gain, errors: Mapping[str, Errors]) -> list[str]:
     """Return both mean errors, the gain and its interval."""
     # A mean over folds, not over images, as in the other tables.
-    means = [np.nanmean(error, axis=2).mean(axis=1) for error in (single, joined)]
-    low, high = compared.interval(single - joined)
-    gain = spread(means[0] - means[1], "+")
-    return [*map(spread, means), gain, f"{low:+.2f} to {high:+.2f}"]
+    means = [
+        np.nanmean(errors[name], axis=2).mean(axis=1) for name in (gain.reference, gain.method)
+    ]
+    difference = spread(means[0] - means[1], "+")
+    return [*map(spread, means), difference, f"{gain.low:+.2f} to {gain.high:+.2f}"]
 
 
 def camera_means(

@@ -9,6 +9,7 @@ import pytest
 from everlight.illuminant.illuminant_training import TrainingSettings
 from everlight.illuminant.pair_inputs import VIEWS
 from everlight_data.errors import DataError
+from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.camera_means import camera_mean, camera_mean_name
 from everlight_experiments.illuminant.pairs import sources
 from everlight_experiments.illuminant.pairs.command import run_pairs
@@ -96,10 +97,11 @@ def test_the_mean_of_both_cameras_is_that_of_estimates_in_the_main_cameras_color
 
 
 @pytest.mark.slow
-def test_the_report_answers_the_question(folders, tmp_path, capsys):
-    training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
+def test_the_report_answers_the_question(folders, tmp_path, capsys, monkeypatch):
+    training = TrainingSettings(200, 64, 1e-2, validate_every=20)
+    monkeypatch.setitem(CALIBRATE, "small", training)
     options = options_of(folders[0], tmp_path, block=2)
-    report = run_pairs(options, training)
+    report = run_pairs(options)
     page, printed = report.read_text(), capsys.readouterr()
     assert "Does the second camera help here?" in printed.out
     assert re.search("(Yes|No|Not shown): ", printed.out)

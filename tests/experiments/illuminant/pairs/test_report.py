@@ -7,15 +7,13 @@ import numpy as np
 import pytest
 
 from everlight.metrics.angular import angular_error
-from everlight_experiments.illuminant.core.experiment import Comparison, ResamplingUnits
+from everlight_experiments.illuminant.core.experiment import Comparison, Gain, ResamplingUnits
 from everlight_experiments.illuminant.pairs.methods import ONE_CAMERA, TWO_CAMERAS
 from everlight_experiments.illuminant.pairs.report import (
     COMPARED,
-    Gain,
     answer,
     gain_figure,
     gain_table,
-    measure_gains,
 )
 
 COUNT = 60
@@ -50,7 +48,7 @@ def compared(rng):
 
 def test_gains_are_paired_differences_with_intervals_over_groups(compared):
     comparison, gains, groups = compared
-    first = measure_gains(comparison)[0]
+    first = comparison.gains(COMPARED)[0]
     np.testing.assert_allclose(first.degrees, gains.mean(), atol=1e-3)
     np.testing.assert_allclose(first.errors[1] - first.errors[0], gains.mean(), atol=1e-3)
     # Fifteen independent groups: their mean has this standard error, not that of sixty pairs.
@@ -83,7 +81,7 @@ def test_the_answer_follows_from_both_intervals(equal, ffcc, verdict):
 
 
 def test_the_table_and_the_figure_have_a_row_per_comparison(compared, tmp_path):
-    gains = measure_gains(compared[0])
+    gains = compared[0].gains(COMPARED)
     table = gain_table(gains)
     assert [tuple(row[:2]) for row in table.rows] == list(COMPARED)
     figure = gain_figure(tmp_path / "gains.png", gains)

@@ -26,6 +26,7 @@ from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes
 from everlight_experiments.cli import options_of
+from everlight_experiments.illuminant.config import CALIBRATE
 from everlight_experiments.illuminant.core.experiment import angular_errors
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
@@ -218,11 +219,12 @@ def test_given_groups_are_scenes(tmp_path, written):
 
 
 @pytest.mark.slow
-def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, capsys):
+def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, capsys, monkeypatch):
     source, true = written
-    training = {"small": TrainingSettings(200, 64, 1e-2, validate_every=20)}
+    training = TrainingSettings(200, 64, 1e-2, validate_every=20)
+    monkeypatch.setitem(CALIBRATE, "small", training)
     settings = CalibrateOptions(folder=source, runs=tmp_path, seeds=2)
-    report = run_calibrate(settings, training)
+    report = run_calibrate(settings)
     page, printed = report.read_text(), capsys.readouterr().out
     assert "6 pairs in 6 scenes" in page
     assert "6 scenes are few" in page
@@ -268,7 +270,7 @@ def test_nets_are_trained_evaluated_and_taken_by_estimate(written, tmp_path, cap
 
     # Finished parts are not computed again, and the report is the same.
     assert (
-        run_calibrate(settings, training).read_text().split("Duration")[1].split("</dd>", 1)[1]
+        run_calibrate(settings).read_text().split("Duration")[1].split("</dd>", 1)[1]
         == page.split("Duration")[1].split("</dd>", 1)[1]
     )
 

@@ -19,6 +19,7 @@ from everlight_data.color.photographs.camera_names import NUS8_CAMERAS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
 from everlight_data.sets.constancy_set import Captures
+from everlight_experiments.illuminant.config import DATASET
 from everlight_experiments.illuminant.core import cross_validation
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
@@ -146,11 +147,12 @@ def test_relit_images_have_the_numbers_of_their_new_illuminant(tmp_path, rng, fe
 
 @pytest.mark.slow
 def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatch):
+    monkeypatch.setitem(DATASET, "small", SHORT)
     images, illuminants = write_thumbnails(tmp_path / "A1.npz", "A1", 24, rng)
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
     settings = DatasetOptions(thumbnails=files, seeds=1, runs=tmp_path)
-    report = run_dataset(settings, {"small": SHORT})
+    report = run_dataset(settings)
     results = np.load(report.parent / "results.npz")
     assert results["A1/GW"].shape == (1, 3, 8)
     gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
@@ -178,11 +180,11 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     assert ", re-illuminated<" not in page
 
     monkeypatch.setattr(dataset, "compare_images", lambda *arguments: pytest.fail("again"))
-    again = run_dataset(settings, {"small": SHORT})
+    again = run_dataset(settings)
     np.testing.assert_array_equal(np.load(again.parent / "results.npz")["A1/GW"], results["A1/GW"])
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     with pytest.raises(DataError, match=r"units/B2\.npz.*\(data: "):
-        run_dataset(settings, {"small": SHORT})
+        run_dataset(settings)
 
 
 def test_stored_estimates_of_a_method_are_not_computed_again(tmp_path, rng, few):
@@ -326,7 +328,8 @@ def test_a_small_camera_s_images_train(tmp_path, rng, few):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
-def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, split):
+def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, monkeypatch, split):
+    monkeypatch.setitem(DATASET, "small", SHORT)
     files = write_cameras(tmp_path, rng, 24)
     lines = [
         f"{camera},{camera}_{row:04},scene {row // 3}"
@@ -335,9 +338,7 @@ def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, split):
     ]
     (tmp_path / "groups.csv").write_text("\n".join(["camera,image,group", *lines, ""]))
     options = {"thumbnails": files, "seeds": 1, "runs": tmp_path, "split": split}
-    report = run_dataset(
-        DatasetOptions(groups=tmp_path / "groups.csv", **options), {"small": SHORT}
-    )
+    report = run_dataset(DatasetOptions(groups=tmp_path / "groups.csv", **options))
     results, page = np.load(report.parent / "results.npz"), report.read_text()
     assert results["A1/GW"].shape == results["A1/of A1"].shape == (1, 1, 24)
     assert sorted(results["image/A1"][0]) == [f"A1_{row:04}" for row in range(24)]

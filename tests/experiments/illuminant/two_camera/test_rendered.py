@@ -29,10 +29,11 @@ ONE_COLOR = Variant(colors=1).name
 def folder(tmp_path_factory):
     runs = tmp_path_factory.mktemp("runs")
     training = TrainingSettings(40, 64, 1e-2, validate_every=4)
-    presets = {"rendered-demo": replace(PRESETS["rendered-demo"], training=training)}
+    preset = replace(PRESETS["rendered-demo"], training=training)
     printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        folder = run_two_camera(TwoCameraOptions(scenes=SCENES, runs=runs), presets).parent
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(printed):
+        patch.setitem(PRESETS, "rendered-demo", preset)
+        folder = run_two_camera(TwoCameraOptions(scenes=SCENES, runs=runs)).parent
     (runs / "printed.txt").write_text(printed.getvalue())
     return folder
 

@@ -85,7 +85,8 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
     set_settings(monkeypatch, few, steps=2)
     set_settings(monkeypatch, ["DMCC"], steps=20)
     settings = TwoCameraOptions("nus-paper", seeds=1, runs=tmp_path)
-    report = run_two_camera(settings, {"nus-paper": replace(PRESETS["nus-paper"], training=SHORT)})
+    monkeypatch.setitem(PRESETS, "nus-paper", replace(PRESETS["nus-paper"], training=SHORT))
+    report = run_two_camera(settings)
     results = np.load(report.parent / "results.npz")
     words = ("moments", "T and moments")
     learners = [
