@@ -43,13 +43,13 @@ def pytest_collection_modifyitems(config, items):
     part, parts = map(int, config.getoption("--part").split("/"))
     others = set()
     for item in items:
+        file = item.nodeid.partition("::")[0]
         mark = item.get_closest_marker("xdist_group")
         name = item.nodeid if mark is None else mark.args[0]
         if zlib.crc32(name.encode()) % parts != part - 1:
             others.add(item)
         if mark is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.name))
-        file = item.nodeid.partition("::")[0]
+            item.add_marker(pytest.mark.xdist_group(file))
         fixtures = {f"{file}::{fixture}" for fixture in item.fixturenames}
         if not MEDIUM.isdisjoint({item.nodeid.split("[")[0], *fixtures}):
             item.add_marker(pytest.mark.medium)

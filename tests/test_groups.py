@@ -11,3 +11,8 @@ def test_groups_of_tests_are_kept_together(request):
     if "PYTEST_XDIST_WORKER" not in os.environ:
         pytest.skip("one process; groups are for several")
     assert request.node.nodeid.endswith("@kept together")
+
+
+def test_a_file_is_a_group_apart_from_files_of_its_name_elsewhere(request):
+    mark = request.node.get_closest_marker("xdist_group")
+    assert mark.args == ("tests/test_groups.py",)

@@ -359,7 +359,9 @@ def test_published_rows_have_all_known_values_of_their_authors():
         arguments = method.arguments(StrategyArguments(5, 10, 20, hyperparameter=method.published))
         for name in {*arguments} & {*method.authors} - free:
             value = method.authors[name]
-            assert arguments[name] == value or isinstance(value, str), (method.name, name)
+            # The authors of task arithmetic searched a grid, which holds the published value.
+            if (method.name, name) != ("task arithmetic", "scale"):
+                assert arguments[name] == value, (method.name, name)
 
 
 def module_of(factory):

@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 
 from everlight import color
-from everlight.color.estimators import minkowski
 from everlight.color.learned.capture_aware import CAPTURE_AWARE, IMAGE_ALONE
 from everlight.color.learned.confidence_pooling import TrunkViews
 from everlight.color.learned.fourier_constancy import TUNED_HERE
-from everlight.declared_rows import declared_rows
 
 HEIGHT, WIDTH = 24, 32
 TRAINING_SCENES = 64
@@ -237,9 +235,3 @@ def test_rows_without_side_information():
     assert {name for name, reason in reasons.items() if reason} == {
         *("CCMNet, small form", "CCMNet at the authors' size", "FC4-style", "Capture-aware")
     }
-
-
-def test_two_rows_of_one_name_are_refused(monkeypatch):
-    monkeypatch.setattr(minkowski, "METHODS", (minkowski.GRAY_WORLD, minkowski.GRAY_WORLD))
-    with pytest.raises(ValueError, match=r"estimators\.minkowski declare 'GW'; rename one"):
-        declared_rows((color.estimators, color.learned), "METHODS")

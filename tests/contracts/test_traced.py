@@ -1,8 +1,8 @@
 """Every strategy's whole sequence, traced but not compiled: its shapes, and its matrix products.
 
-`make test` runs this file a second time under jaxtyping's import hook, which checks every annotated
-function of the library that is called while a sequence is traced. Calls under the hook take a third
-longer.
+`make test-medium` runs this file a second time under jaxtyping's import hook, which checks every
+annotated function of the library that is called while a sequence is traced. Calls under the hook
+take a third longer.
 """
 
 import functools

@@ -4,29 +4,11 @@ from typing import get_args
 
 import pytest
 
-from everlight import models
 from everlight.continual.training.adapted_net import check_outputs
-from everlight.declared_rows import declared_rows
 from everlight.models import NetworkRequest, named_network, networks
 from everlight.models.heads import HeadKind
 
 REQUEST = NetworkRequest(10, 8)
-FILE = """
-from everlight.models import MLP, NamedNetwork, Network
-
-NETWORKS = (NamedNetwork("NAME", lambda numbers, request: Network(MLP(2), "an MLP"), "an MLP"),)
-"""
-
-
-def test_a_file_of_the_package_is_found_and_a_second_of_its_name_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(models, "__path__", [*models.__path__, str(tmp_path)])
-    for file, name in (("new_network", "new"), ("other_network", "new")):
-        (tmp_path / f"{file}.py").write_text(FILE.replace("NAME", name))
-        if file == "new_network":
-            assert set(declared_rows((models,), "NETWORKS")) == {*networks(), "new"}
-    both = r"^everlight\.models\.new_network and everlight\.models\.other_network declare 'new"
-    with pytest.raises(ValueError, match=both):
-        declared_rows((models,), "NETWORKS")
 
 
 @pytest.mark.parametrize("name", networks())

@@ -176,6 +176,8 @@ def warp_image(
     Returns:
       The warped image, `[*shape, c]`, and its mask, `[*shape]`. A pixel is valid where H(p) lies
         between pixel centres of the image and on this side of the horizon, and is 0 elsewhere.
+        Pixels of the image that are not finite are not excluded from it. A NaN in the homography
+        leaves no pixel valid; results of an infinite one have no meaning.
     """
     height, width = image.shape[:2]
     y, x = jnp.meshgrid(jnp.arange(shape[0]), jnp.arange(shape[1]), indexing="ij")
@@ -209,6 +211,8 @@ def area_downsample(
 
     Returns:
       The means, `[h // factor, w // factor, c]`, and the mask of blocks whose pixels are all valid.
+        The mean of a block with a NaN or infinite pixel is not finite; the mask does not exclude
+        that block.
 
     Raises:
       ValueError: the image is smaller than one block.

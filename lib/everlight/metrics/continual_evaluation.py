@@ -75,7 +75,8 @@ def minimum_accuracies(accuracies: Accuracies, task: Tasks) -> Float[Array, "n t
     """Return the lowest accuracy of each task since its training ended; 1 before that.
 
     Args:
-      accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
+      accuracies: accuracy at each evaluation on each task, `[n, tasks]`; not read, and may be NaN,
+        until the task's training has ended.
       task: task that is trained at each evaluation, `[n]`.
     """
     later = _task_age(task, accuracies.shape[1]) > 0

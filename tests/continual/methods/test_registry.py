@@ -11,30 +11,15 @@ from everlight.continual.methods import registry
 from everlight.continual.methods.method import Method, Publication, StrategyArguments
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import VARIANTS, has_variants, with_variants
-from everlight.declared_rows import declared_rows
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 ARGUMENTS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
-FILE = """
-from everlight.continual.methods.method import Method, Publication
-from everlight.continual.strategies.naive import naive
-
-METHODS = (Method("NAME", naive, Publication(), "the plain gradient"),)
-"""
 
 
 def test_the_order_of_tables_names_files_that_exist_once():
     assert len({*registry.ORDER}) == len(registry.ORDER)
     path = strategies.__path__[0]
     assert all((Path(path) / f"{name}.py").exists() for name in registry.ORDER)
-
-
-def test_new_files_come_last_by_name_and_need_no_other_change(tmp_path, monkeypatch):
-    for name in ("zebra", "aardvark"):
-        (tmp_path / f"{name}.py").write_text(FILE.replace("NAME", f"the {name}"))
-    monkeypatch.setattr(strategies, "__path__", [*strategies.__path__, str(tmp_path)])
-    methods = declared_rows((strategies,), "METHODS", registry.ORDER)
-    assert list(methods) == [*METHODS, "the aardvark", "the zebra"]
 
 
 def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):

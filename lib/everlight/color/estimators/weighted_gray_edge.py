@@ -38,7 +38,8 @@ def weighted_gray_edge(
     Gijsenij, Gevers and van de Weijer 2012 correct the image by the current estimate. An edge's
     weight is the fraction of its length along white: 1 between greys or into a highlight, 0 between
     equally bright colours. The initial estimate is white. The number of iterations is fixed,
-    because a convergence test would make a batch wait for its slowest image.
+    because a convergence test would make a batch wait for its slowest image. The estimate is NaN
+    where the image is without edges, fully masked or not finite.
 
     Args:
       image: linear raw colours, `[h, w, 3]`.

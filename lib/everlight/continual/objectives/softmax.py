@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
-from everlight.checks import Between, checked
+from everlight.checks import Between, NotEmpty, checked
 from everlight.errors import ArgumentError
 
 
@@ -25,7 +25,8 @@ class Accuracies(NamedTuple):
 
 @checked
 def softmax_objective(
-    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None, only_seen: bool = False
+    class_group: Annotated[Int[Array, "c"], Between(0), NotEmpty] | None = None,
+    only_seen: bool = False,
 ) -> Objective:
     """Return the objective of softmax cross-entropy with one label per sample.
 

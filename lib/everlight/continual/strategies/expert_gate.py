@@ -39,7 +39,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
-from everlight.checks import Between, NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NonNegativeInt, NotEmpty, PositiveFloat, PositiveInt, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import shuffle, take_batch
 from everlight.continual.engine.evaluation import map_samples, update_rows, zero_rows
@@ -97,7 +97,7 @@ def expert_gate(
     relatedness_threshold: Annotated[float, Between()] | None = None,
     regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
-    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
+    class_group: Annotated[Int[Array, "c"], Between(0), NotEmpty] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
     """Return Expert Gate, whose memory is `Experts`; it holds one network per task.

@@ -29,7 +29,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo, Strategy, Task
-from everlight.checks import Between, PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import (
@@ -66,7 +66,7 @@ def generative_replay(
     generator_learning_rate: PositiveFloat = 1e-3,
     likelihood: Likelihood = "gaussian",
     replay_batch_size: PositiveInt | None = None,
-    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
+    class_group: Annotated[Int[Array, "c"], Between(0), NotEmpty] | None = None,
     groups: PositiveInt = 1,
 ) -> Strategy:
     """Return deep generative replay (DGR), whose memory is `Scholars`.

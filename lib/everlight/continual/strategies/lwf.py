@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import Between, PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import distillation
@@ -42,7 +42,7 @@ def lwf(
     setup: Setup,
     regularization: Coefficient = 1.0,
     temperature: PositiveFloat = 2.0,
-    class_group: Annotated[Int[Array, "c"], Between(0)] | None = None,
+    class_group: Annotated[Int[Array, "c"], Between(0), NotEmpty] | None = None,
     groups: PositiveInt = 1,
     times_tasks: bool = False,
 ) -> Strategy:
