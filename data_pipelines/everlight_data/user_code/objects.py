@@ -55,7 +55,8 @@ def load_object(reference: str, option: str, form: str) -> Loaded:
     # Dataclasses look there for the names in their annotations.
     sys.modules[spec.name] = module
     try:
-        spec.loader.exec_module(module)
+        # The loader would run stale bytecode of a file that was changed within a second.
+        exec(compile(content, path, "exec"), vars(module))
         # A module's own `__getattr__` is run too.
         value, is_there = getattr(module, name, None), hasattr(module, name)
     # Anything may fail in a user's code, which may also leave.
