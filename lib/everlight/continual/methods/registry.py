@@ -21,7 +21,7 @@ ORDER = (
     *("prototype_augmentation", "feature_translation", "drift_compensation"),
     *("expandable_representation", "memo"),
     *("generative_replay", "brain_inspired_replay"),
-    *("separate_networks", "expert_gate", "packnet", "hat", "xdg"),
+    *("separate_networks", "pnn", "expert_gate", "packnet", "hat", "xdg"),
     *("continual_backprop", "redo", "shrink_and_perturb", "l2_init"),
     *("ar1", "latent_replay"),
     *("cwr", "streaming_lda", "nearest_mean", "simple_cil", "fecam", "randumb", "ranpac"),

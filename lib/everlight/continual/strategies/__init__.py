@@ -63,6 +63,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
     review_memory,
 )
 from everlight.continual.strategies.pcr import pcr
+from everlight.continual.strategies.pnn import pnn
 from everlight.continual.strategies.podnet import podnet
 from everlight.continual.strategies.prototype_augmentation import prototype_augmentation
 from everlight.continual.strategies.randumb import randumb
@@ -142,6 +143,7 @@ __all__ = [
     "onpro",
     "packnet",
     "pcr",
+    "pnn",
     "podnet",
     "predict_by_nearest_mean",
     "prototype_augmentation",
