@@ -168,13 +168,6 @@ def test_the_first_task_s_head_stays(after_each):
             np.testing.assert_array_equal(changed.params["head"][name], leaf)
 
 
-def test_a_cosine_head_is_refused():
-    _, learner = net.untrained(SETUP, PLAIN)
-    params = {**learner.params, "head": {**learner.params["head"], "scale": jnp.ones(())}}
-    with pytest.raises(ValueError, match="DER needs a linear layer named head"):
-        PLAIN.init(KEY, learner._replace(params=params))
-
-
 def test_a_network_that_is_a_head_alone_has_empty_extractors():
     """Its logits are those of the head: the rows of finished extractors are 0."""
 

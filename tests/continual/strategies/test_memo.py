@@ -283,10 +283,3 @@ def test_a_network_without_two_stages_is_refused(hidden):
     for refused in (setup, SETUP._replace(split_at=None), net.layered_setup()):
         with pytest.raises(ValueError, match="MEMO shares all stages but the last one"):
             memo(refused, 3)
-
-
-def test_a_cosine_head_is_refused():
-    _, learner = net.untrained(SETUP, MEMO)
-    params = {**learner.params, "head": {**learner.params["head"], "scale": jnp.ones(())}}
-    with pytest.raises(ValueError, match="MEMO needs a linear layer named head"):
-        MEMO.init(KEY, learner._replace(params=params))

@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from scipy.special import log_softmax
 
 from everlight.continual.strategies.prototype_augmentation import (
@@ -174,10 +173,3 @@ def test_equal_features_have_distance_and_gradient_0():
     value, slope = jax.value_and_grad(lambda rows: feature_distance(rows, rows, jnp.ones(2)))(rows)
     assert value == 0
     np.testing.assert_array_equal(slope, 0)
-
-
-def test_a_cosine_head_is_refused():
-    _, learner = net.untrained(SETUP, STRATEGY)
-    params = {**learner.params, "head": {**learner.params["head"], "scale": jnp.ones(())}}
-    with pytest.raises(ValueError, match="PASS needs a linear layer named head"):
-        prototype_augmentation(SETUP).init(KEY, learner._replace(params=params))

@@ -60,14 +60,3 @@ def test_normalized_logits_do_not_depend_on_their_scale_and_have_a_finite_gradie
     np.testing.assert_allclose(normalized_logits(10 * logits, tasks, seen), result, rtol=1e-6)
     slope = jax.grad(lambda inputs: jnp.sum(normalized_logits(inputs, tasks, seen)))(logits)
     assert np.all(np.isfinite(slope))
-
-
-def test_other_heads_are_refused():
-    _, learner = net.untrained(hand.SETUP, STRATEGY)
-    cosine = {**learner.params["head"], "scale": jnp.ones(())}
-    for params, message in (
-        ({**learner.params, "head": cosine}, "SLCA needs a linear layer named head"),
-        ({"out": learner.params["head"]}, "name the network's last layer head"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            STRATEGY.init(jax.random.key(0), learner._replace(params=params))
