@@ -154,10 +154,7 @@ def fromp(
             compared = memory
             if points_per_step is not None:
                 compared = draw_points(memory, points_per_step, task.id, key_points)
-            differentiate = jax.grad(
-                lambda params: functional_distance(setup, params, learner, compared)
-            )
-            return differentiate(learner.params)
+            return jax.grad(functional_distance, argnums=1)(setup, learner.params, learner, compared)
 
         no_gradient = jax.tree.map(jnp.zeros_like, learner.params)
         pull = where_under_vmap(task.id > 0, distance_gradient, no_gradient)
