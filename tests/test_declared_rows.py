@@ -13,7 +13,7 @@ from tests.refusals import refused
 def package(tmp_path, monkeypatch):
     """Return a function that imports a package whose files have the constants of a table."""
 
-    def imported(name, files):
+    def import_package(name, files):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").touch()
         for file, text in files.items():
@@ -22,7 +22,7 @@ def package(tmp_path, monkeypatch):
         monkeypatch.syspath_prepend(tmp_path)
         return importlib.import_module(name)
 
-    return imported
+    return import_package
 
 
 def test_rows_of_the_first_files_then_by_file_and_no_others(package):
@@ -49,6 +49,6 @@ def test_rows_of_the_first_files_then_by_file_and_no_others(package):
 )
 def test_two_rows_of_one_name_are_refused_with_both_files(package, name, files):
     rows = "Row(name='same')," * (3 - len({*files}))
-    made = package(name, dict.fromkeys(files, f"ROWS = ({rows})"))
+    rows_package = package(name, dict.fromkeys(files, f"ROWS = ({rows})"))
     both = " and ".join(re.escape(f"{name}.{file}") for file in files)
-    refused(f"^{both} declare 'same'; rename one$", lambda: declared_rows((made,), "ROWS"))
+    refused(f"^{both} declare 'same'; rename one$", lambda: declared_rows((rows_package,), "ROWS"))
