@@ -120,6 +120,7 @@ ROWS: dict[str, Any] = {
     "continual.memo": lambda: {"setup": staged_setup()},
     "continual.generative_replay": {"class_group": integers(6)},
     "continual.hat": {"layers": ("a",)},
+    "continual.pnn": {"layers": ("a",)},
     "continual.xdg": {"layers": ("a",)},
     "continual.learn_generated": lambda: {
         "generator": continual.TaskGenerator(

@@ -24,6 +24,7 @@ PASSES = {
     *("feedback_decoder.FeedbackDecoder", "split_linen._outputs_of", "split_linen._outputs_above"),
     *("prompts._nearest_keys", "prompts.prompt_components", "adapters.adapter_output"),
     *("projection.projected", "expert_gate._reconstruction", "polytope.with_polytope"),
+    "pnn.lateral_values",
     # These are networks of the tests.
     *("strategies.build_with", "small_net.small_setup"),
 }

@@ -117,6 +117,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
         "importance_draws": 4,
         "vae_learning_rate": 0.01,
     },
+    "PNN": {"layers": ("hidden1", "hidden2")},
     "RanDumb": {"width": 40},
     "ACIL": {"width": 40, "ridge": 0.1},
     "DS-AL": {"width": 40},
@@ -149,7 +150,12 @@ class Case(NamedTuple):
         return self.change(setup, self.row.make(setup, arguments))
 
 
-NETWORKS: dict[str, Network] = {"LoRA": "low rank", "InfLoRA": "merged", "MEMO": "two layers"}
+NETWORKS: dict[str, Network] = {
+    "LoRA": "low rank",
+    "InfLoRA": "merged",
+    "MEMO": "two layers",
+    "PNN": "two layers",
+}
 
 
 def _case(name: str, **fields: Any) -> Case:

@@ -191,7 +191,7 @@ def pnn(setup: Setup, tasks: PositiveInt, layers: tuple[str, ...]) -> Strategy:
 
 def column_copies(params: PyTree, upper: Mapping[str, str], places: int) -> int:
     """Return the size of finished columns and of all adapters in networks, rounded up."""
-    if not {*upper} <= {*params} or any("kernel" not in params[name] for name in upper):
+    if not {*upper} <= {*params} or not all(is_dense(params[name]) for name in upper):
         return places  # `init` refuses these layers.
     adapters = jax.eval_shape(
         lambda key: new_adapters(key, params, upper, places, jnp.int32(0)), jax.random.key(0)
@@ -206,17 +206,23 @@ def check_layers(learner: Learner, layers: tuple[str, ...]) -> None:
     Raises:
       ValueError: they are not.
     """
-    params, dense = learner.params, {"kernel", "bias"}
+    params = learner.params
     if not layers or {*layers, "head"} != {*params} or jax.tree.leaves(learner.batch_stats):
         raise ArgumentError(
             f"the parameters are {', '.join(params)}, the layers {', '.join(layers)}; PNN needs "
             "all layers in order, after them one named head, and no batch statistics"
         )
     for name in (*layers, "head"):
-        if {*params[name]} != dense or params[name]["kernel"].ndim != 2:
+        if not is_dense(params[name]):
             raise ArgumentError(
                 f"{name} is not a dense layer with kernel and bias, which PNN needs; give an MLP"
             )
+
+
+def is_dense(layer: PyTree) -> bool:
+    """Return True if a layer's parameters or shapes are a matrix, kernel, and a bias."""
+    names = {*layer} if isinstance(layer, Mapping) else set()
+    return names == {"kernel", "bias"} and layer["kernel"].ndim == 2
 
 
 def new_adapters(
