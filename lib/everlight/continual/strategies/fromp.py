@@ -154,7 +154,9 @@ def fromp(
             compared = memory
             if points_per_step is not None:
                 compared = draw_points(memory, points_per_step, task.id, key_points)
-            return jax.grad(functional_distance, argnums=1)(setup, learner.params, learner, compared)
+            return jax.grad(functional_distance, argnums=1)(
+                setup, learner.params, learner, compared
+            )
 
         no_gradient = jax.tree.map(jnp.zeros_like, learner.params)
         pull = where_under_vmap(task.id > 0, distance_gradient, no_gradient)
@@ -310,8 +312,8 @@ def kernel_matrix(
         return jax.lax.map(lambda right: matrix_product(held, rows(right).T), slots)
 
     table = jax.lax.map(products, slots)
-    whole = jnp.swapaxes(table, 1, 2).reshape(blocks * side, blocks * side)
-    return whole[:size, :size]
+    kernel = jnp.swapaxes(table, 1, 2).reshape(blocks * side, blocks * side)
+    return kernel[:size, :size]
 
 
 def invert_kernel(

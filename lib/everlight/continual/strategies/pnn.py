@@ -57,7 +57,7 @@ from everlight.continual.strategies.parts.kept_parameters import keep_frozen
 from everlight.continual.strategies.parts.passes import mask_other_classes, weighted_mean
 from everlight.errors import ArgumentError
 
-Hidden = Mapping[str, Float[Array, "s b n"]]
+Hidden = Mapping[str, Float[Array, "s b _"]]
 """Activations of columns by layer; 0 of columns that are not read."""
 
 
@@ -323,7 +323,9 @@ def finished_columns(
       count: number of finished columns.
     """
 
-    def values_of(place: Int[Array, ""] | int, hidden: Hidden) -> tuple[Hidden, Array]:
+    def values_of(
+        place: Int[Array, ""], hidden: Hidden
+    ) -> tuple[dict[str, Float[Array, "b _"]], Float[Array, "b c"]]:
         params, adapters = jax.tree.map(lambda leaf: leaf[place], memory.finished)
         shifts = lateral_values(adapters, upper, hidden, place)
         outputs = shifted_outputs(setup, params, learner.batch_stats, shifts, inputs, False, None)
@@ -335,7 +337,7 @@ def finished_columns(
         below: jnp.zeros((places, len(inputs), learner.params[name]["kernel"].shape[0]))
         for name, below in upper.items()
     }
-    _, scores = jax.eval_shape(lambda: values_of(0, zeros))
+    _, scores = jax.eval_shape(lambda: values_of(jnp.int32(0), zeros))
     empty = zeros, jnp.zeros((places, *scores.shape), scores.dtype)
 
     def add(place: Int[Array, ""], rows: tuple[Hidden, Array]) -> tuple[Hidden, Array]:
