@@ -313,8 +313,8 @@ def kernel_matrix(
         return jax.lax.map(lambda right: matrix_product(held, rows(right).T), slots)
 
     table = jax.lax.map(products, slots)
-    whole = jnp.swapaxes(table, 1, 2).reshape(blocks * side, blocks * side)
-    return whole[:size, :size]
+    kernel = jnp.swapaxes(table, 1, 2).reshape(blocks * side, blocks * side)
+    return kernel[:size, :size]
 
 
 def invert_kernel(
