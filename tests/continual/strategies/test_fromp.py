@@ -169,7 +169,7 @@ def test_a_kernel_below_zero_by_rounding_has_its_jitter_there():
 
 
 def test_a_step_compares_a_part_of_the_points_of_each_earlier_task():
-    """It compares three points of each of two earlier tasks, or the two that there are."""
+    """Five points of two earlier tasks are three of each, or the two that are stored."""
     rng = np.random.default_rng(4)
     index = np.array([[0, 6, 12, 18, 24], [1, 7, 13, 19, 25], [2, 2, 2, 2, 2]])
     mask = np.array([[True] * 5, [True, False, True, False, False], [False] * 5])

@@ -56,11 +56,7 @@ from everlight.continual.engine.evaluation import update_rows, zero_rows
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.importance import fisher_diagonal
-from everlight.continual.strategies.parts.memory import (
-    carried_classes,
-    draw_slots,
-    empty_buffer,
-)
+from everlight.continual.strategies.parts.memory import carried_classes, draw_slots, empty_buffer
 from everlight.continual.strategies.parts.passes import evaluation_outputs, task_gradient
 from everlight.errors import ArgumentError
 from everlight.precision import matrix_product
