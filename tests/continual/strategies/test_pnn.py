@@ -11,9 +11,9 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.updates import train_step
-from everlight.continual.strategies.pnn import pnn
+from everlight.continual.strategies.pnn import new_adapters, pnn
 from tests.continual import small_net as net
-from tests.continual.small_net import CLASSES, DATA, LABELS, RATE, SHIFT
+from tests.continual.small_net import CLASSES, DATA, GAIN, LABELS, RATE, SHIFT
 
 LAYERS = ("first", "second")
 WIDTHS = (3, 4, 5, CLASSES)
@@ -25,12 +25,16 @@ SEQUENCE = [
 
 
 def chain_setup():
-    """Return a setup of two ReLU layers and a head, whose first weights depend on the key."""
+    """Return a setup of two ReLU layers and a head, whose first weights depend on the key.
+
+    In training the hidden layers are scaled, so that the wrong mode gives other numbers.
+    """
 
     def apply(params, batch_stats, inputs, train, key):
         values, hidden = inputs, {}
         for name in LAYERS:
             values = jax.nn.relu(values @ params[name]["kernel"] + params[name]["bias"])
+            values = values * (GAIN if train else 1.0)
             hidden[name] = values
         return Outputs(
             values @ params["head"]["kernel"] + params["head"]["bias"], values, hidden
@@ -70,10 +74,11 @@ def columns_of(memory, learner):
     return jax.tree.map(np.float64, [*columns, current])
 
 
-def logits_by_hand(columns, inputs):
-    """Return the logits of the last column, of whose earlier ones all are read."""
+def logits_by_hand(columns, inputs, train=False):
+    """Return the logits of the last column, which reads all earlier ones in evaluation mode."""
     activations = []
     for number, (params, adapters) in enumerate(columns):
+        gain = GAIN if train and number == len(columns) - 1 else 1.0
         values, layers = inputs, []
         for depth, name in enumerate((*LAYERS, "head")):
             values = values @ params[name]["kernel"] + params[name]["bias"]
@@ -85,7 +90,7 @@ def logits_by_hand(columns, inputs):
                 )
                 values = values + np.maximum(reduced, 0) @ adapter["expansion"]
             if name != "head":
-                values = np.maximum(values, 0)
+                values = gain * np.maximum(values, 0)
                 layers.append(values)
         activations.append(layers)
     return values
@@ -133,11 +138,13 @@ def test_a_step_of_the_third_column_is_the_gradient_over_its_classes():
     leaves, tree = jax.tree.flatten(columns[-1])
 
     def loss(leaves):
-        logits = logits_by_hand([*columns[:-1], jax.tree.unflatten(tree, leaves)], inputs)
+        logits = logits_by_hand([*columns[:-1], jax.tree.unflatten(tree, leaves)], inputs, True)
         probability = net.softmax(logits, np.isin(np.arange(CLASSES), TASKS[2]))
-        return -np.mean(np.log(probability[np.arange(len(index)), LABELS[index]]))
+        return -np.mean(np.log(probability[np.arange(3), LABELS[index[:3]]]))
 
-    inputs = DATA[index] + SHIFT
+    # The last sample of the batch is padding.
+    batch = net.batch_of(index, [1, 1, 1, 0])
+    inputs = DATA[index[:3]] + SHIFT
     expected = []
     for number, leaf in enumerate(leaves):
         gradient = np.zeros_like(leaf)
@@ -149,9 +156,7 @@ def test_a_step_of_the_third_column_is_the_gradient_over_its_classes():
                 ends.append(loss([*leaves[:number], moved, *leaves[number + 1 :]]))
             gradient[place] = (ends[0] - ends[1]) / 2e-6
         expected.append(leaf - RATE * gradient)
-    after, trained, _ = train_step(
-        SETUP, STRATEGY, memory, learner, net.batch_of(index), task, jax.random.key(0)
-    )
+    after, trained, _ = train_step(SETUP, STRATEGY, memory, learner, batch, task, jax.random.key(0))
     jax.tree.map(
         functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5),
         (trained.params, after.adapters.params),
@@ -165,6 +170,9 @@ def test_a_task_begins_with_another_column_and_its_classes_alone():
     memory, learner = after_tasks()[0]
     begun, new = net.begin(SETUP, STRATEGY, memory, learner, SEQUENCE[1][0])
     assert np.all(new.params["first"]["kernel"] != learner.params["first"]["kernel"])
+    adapters = begun.adapters.params["head"], memory.adapters.params["head"]
+    for leaf, before in zip(*map(jax.tree.leaves, adapters), strict=True):
+        assert np.all(leaf != before)
     scores = np.asarray(STRATEGY.predict(begun, new, jnp.float32(DATA)))
     expected = logits_by_hand(columns_of(begun, new), DATA)
     np.testing.assert_allclose(scores[:, 2:4], expected[:, 2:4], rtol=1e-4, atol=1e-5)
@@ -181,13 +189,32 @@ def test_the_optimizer_starts_from_zeros_and_frozen_parameters_stay():
     )
     strategy = pnn(setup, 3, LAYERS)
     memory, learner = net.untrained(setup, strategy)
-    state = jax.tree.map(lambda leaf: leaf + 1, learner.opt_state)
-    _, begun = strategy.begin_task(
-        memory, learner._replace(opt_state=state), SEQUENCE[1][0], jax.random.key(1)
+    states = jax.tree.map(lambda leaf: leaf + 1, (learner.opt_state, memory.adapters.opt_state))
+    memory = memory._replace(adapters=memory.adapters._replace(opt_state=states[1]))
+    renewed, begun = strategy.begin_task(
+        memory, learner._replace(opt_state=states[0]), SEQUENCE[1][0], jax.random.key(1)
     )
-    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(begun.opt_state))
+    states = begun.opt_state, renewed.adapters.opt_state
+    assert all(np.all(leaf == 0) for leaf in jax.tree.leaves(states))
     for name, layer in begun.params.items():
         assert np.all(layer["kernel"] == learner.params[name]["kernel"]) == (name != "head")
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_adapters_are_drawn_within_the_bounds_of_linear_layers_in_the_network_s_type(count):
+    """The bounds are 1 / √n; of so many uniform values the least and the largest are near them."""
+    with jax.enable_x64(True):
+        params = {"second": {"kernel": jnp.zeros((200, 9), jnp.float64), "bias": jnp.zeros(9)}}
+        key, columns = jax.random.key(4), jnp.int32(count)
+        adapter = new_adapters(key, params, {"second": "first"}, 3, columns)["second"]
+        wide = (200 * count) ** -0.5
+        ends = {"scale": (0, 0.1), "reduction": (-wide, wide), "bias": (-wide, wide)}
+        ends["expansion"] = -(200**-0.5), 200**-0.5
+        for name, (least, largest) in ends.items():
+            leaf, margin = np.asarray(adapter[name]), (largest - least) / 20
+            assert leaf.dtype == np.float64
+            assert least <= leaf.min() < least + margin
+            assert largest - margin < leaf.max() <= largest
 
 
 def test_layers_outside_the_chain_and_convolutions_are_refused():

@@ -243,14 +243,15 @@ def new_adapters(
     for name, layer_key in zip(upper, jax.random.split(key, len(upper)), strict=True):
         keys = jax.random.split(layer_key, 4)
         units, outputs = params[name]["kernel"].shape
+        dtype = params[name]["kernel"].dtype
         wide = (units * jnp.maximum(count, 1)) ** -0.5
         shapes = (places, units, units), (units,), (units, outputs)
         reduction, bias, expansion = (
-            jax.random.uniform(part, shape, jnp.float32, -1, 1)
+            jax.random.uniform(part, shape, dtype, -1, 1)
             for part, shape in zip(keys[1:], shapes, strict=True)
         )
         adapters[name] = {
-            "scale": jax.random.uniform(keys[0], (places, units), jnp.float32, 0, 0.1),
+            "scale": jax.random.uniform(keys[0], (places, units), dtype, 0, 0.1),
             "reduction": wide * reduction,
             "bias": wide * bias,
             "expansion": expansion / math.sqrt(units),
@@ -334,8 +335,9 @@ def finished_columns(
 
     places = len(jax.tree.leaves(memory.finished)[0])
     zeros = {
-        below: jnp.zeros((places, len(inputs), learner.params[name]["kernel"].shape[0]))
+        below: jnp.zeros((places, len(inputs), kernel.shape[0]), kernel.dtype)
         for name, below in upper.items()
+        for kernel in [learner.params[name]["kernel"]]
     }
     _, scores = jax.eval_shape(lambda: values_of(jnp.int32(0), zeros))
     empty = zeros, jnp.zeros((places, *scores.shape), scores.dtype)
