@@ -28,7 +28,15 @@ in:
   third task on.
 - The loss runs over the task's own classes; in that code over all outputs.
 - Kernels of a column are drawn as the network's are; in that code by Xavier's rule.
+- Without the task, which that code always has, each class has the score of its task's column.
 - Convolutions, which that code has in a residual network, are refused.
+
+Avalanche (`models/pnn.py`), read and not run, also reads earlier columns with their lateral
+connections. It differs in:
+
+- It has one scale per layer and column, from the standard normal distribution.
+- U has a bias, and V has as many outputs as the layer that it adds to.
+- The first layer reads the inputs through an adapter too; the head reads its own column alone.
 """
 
 import math
