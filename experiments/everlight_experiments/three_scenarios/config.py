@@ -54,7 +54,8 @@ _ROWS: dict[str, Method] = {
     "EWC": METHODS["EWC"]._replace(fixed=FrozenDict(_FISHER)),
     "SI": METHODS["SI"]._replace(fixed=FrozenDict(damping=0.1)),
     "LwF": METHODS["LwF"],
-    # A step compares as many points as a batch has samples.
+    # A step compares as many points as a batch has samples. Kernels are per task; the authors have
+    # one of all earlier tasks in the domain- and class-incremental scenarios.
     "FROMP": METHODS["FROMP"]._replace(
         fixed=FrozenDict(points_per_step=128, importance_samples=12_800)
     ),

@@ -5,9 +5,9 @@
     h = Σ over samples of all earlier tasks of Σ_c p_c (∂ log p_c / ∂θ)²
 
 x_t are the memorable points of an earlier task t, and p_c the probability of class c among the
-classes of the loss: those of the point's head if there are several, else the seen ones. θ_old are
-the parameters before the current task. h is the diagonal of the generalized Gauss-Newton matrix of
-the cross-entropy, of each task's samples at the end of the task; v approximates the variances of
+classes of the loss: those of the point's head, or the seen ones without heads. θ_old are the
+parameters before the current task. h is the diagonal of the generalized Gauss-Newton matrix of the
+cross-entropy, of each task's samples at the end of the task; v approximates the variances of
 the parameters, with a prior of precision δ. K_tc is the covariance of the points' probabilities. It
 is inverted once per task. All these passes are in evaluation mode, of images without augmentation.
 
@@ -27,17 +27,19 @@ Equal to the official code (team-approx-bayes/fromp, `opt_fromp.py` and `utils.p
 points, at h, the inverses and the gradient of a step; differs in:
 
 - The official code divides the cross-entropy's gradient by τ, where everlight multiplies the other
-  term by it. Its lengths of the clipped gradient are therefore those of everlight by τ. Adam steps
-  equally for both.
+  term by it. Its clipped lengths are therefore those of everlight divided by τ. Adam steps equally
+  for both, but for its ε.
 - h is n times the mean over `importance_samples` of the task's n samples, in the official code the
   sum over all.
 - Eigenvalues of K_tc that rounding moves below ε are ε. In the official code a matrix with a
   negative one has no Cholesky decomposition, which is an error.
 - In the official code a class whose samples come in a single batch keeps all of them.
+- The official Jacobian of batch norm's scale has the layer's input, not the normalized input.
 
 GMvandeVen/continual-learning (`fromp_optimizer.py`) compares in a step a random part of the points,
-as many of each earlier task as share a batch, with the inverses' rows and columns of these points
-(`points_per_step`).
+with their rows and columns of the inverses (`points_per_step`). Task-incrementally it draws equally
+many of each earlier task. In its other scenarios one kernel covers the points of all earlier tasks
+by default, where everlight has one per task; its values of τ there belong to that kernel.
 """
 
 from functools import partial
