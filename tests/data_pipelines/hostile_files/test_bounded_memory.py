@@ -34,9 +34,10 @@ from tests.data_pipelines.hostile_files.pickle_codes import (
 
 def peak_of(read):
     """Return the peak in bytes of the memory that a call allocates, NumPy's arrays included."""
-    # The more objects a process has, the later Python collects cycles of new ones.
+    # The more objects the last collection left, the later Python collects cycles of new ones.
     gc.collect()
     gc.freeze()
+    gc.collect()
     tracemalloc.start()
     try:
         read()
