@@ -84,6 +84,14 @@ def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
     }
 
 
+def given_options(options: Any) -> list[str]:
+    """Return the configuration's options that a command line set, without `--`.
+
+    They differ from the defaults of the options' type, which are those of a preset or `--config`.
+    """
+    return list(changed_options(type(options).config, options.config))
+
+
 def option_words(name: str, value: Any) -> list[str]:
     """Return the words that set an option on the command line."""
     if value is False:
