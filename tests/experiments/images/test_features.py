@@ -303,7 +303,7 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ),
         ("images", LITE0, "", r"give --data"),
         ("procedural", LITE0, "--tasks 5", r"--tasks 5 of 4 classes"),
-        ("images", LITE0, "--data nowhere --side 64", r"--data 'nowhere'"),
+        ("images", LITE0, "--data nowhere --side 64", r"no data 'nowhere'"),
         ("core50-nc", LITE0, "--net Mid-VGG", r"--net Mid-VGG at --side 32; give"),
     ],
 )
