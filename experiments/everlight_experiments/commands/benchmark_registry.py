@@ -30,7 +30,7 @@ from everlight_experiments.iirc.benchmark import iirc_benchmarks
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.images.benchmark import image_benchmarks, user_stream_benchmarks
 from everlight_experiments.images.config import CONFIGS, PICTURES, Config
-from everlight_experiments.run_folder.config_options import changed_options
+from everlight_experiments.run_folder.config_options import changed_options, given_options
 from everlight_experiments.run_folder.options import Preset, ProtocolPreset
 
 AnyPreset = Preset | ProtocolPreset
@@ -140,6 +140,11 @@ def load_benchmarks(
         changes = list(
             changed_options(default_config(options.benchmark, options.preset), request.config)
         )
+        has_rows = user_benchmark is not None and user_benchmark.features is not None
+        if has_rows or request.config.features is not None:
+            source = "rows of numbers" if has_rows else "--features"
+            request.config.refuse_replaced(given_options(options), source)
+            changes = [option for option in changes if not request.config.is_replaced(option)]
         benchmarks = (
             BENCHMARKS[name].make(request)
             if user_benchmark is None

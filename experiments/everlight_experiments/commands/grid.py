@@ -151,9 +151,10 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
             configs[name] = change_config(configs[name], {setting: words}, SET)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
-        name: with_config(RunOptions, configs[name])(
+        name: with_config(RunOptions, default_config(benchmark, preset))(
             **shared
-            | {"benchmark": benchmark, "preset": preset, "published": False}
+            | {"config": configs[name], "benchmark": benchmark, "preset": preset}
+            | {"published": False}
             | ({"setting": None} if BENCHMARKS[benchmark].has_settings else {})
         )
         for name, (benchmark, preset) in presets.items()

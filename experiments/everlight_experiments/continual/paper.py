@@ -21,6 +21,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     RequestedBenchmarks,
     prepare_benchmark,
 )
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.report.criteria import NO_PUBLISHED_NUMBERS, PublishedNumbers
 from everlight_experiments.continual.report.sections import (
     ReportInput,
@@ -39,7 +40,7 @@ from everlight_experiments.report.writer import (
     Table,
     write_report,
 )
-from everlight_experiments.run_folder.config_options import option_value, with_config
+from everlight_experiments.run_folder.config_options import given_options, option_value, with_config
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Distributed, ExperimentOptions, Preset
 
@@ -175,6 +176,9 @@ class Paper(NamedTuple, Generic[C, D]):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
+        for part in vars(options.config).values():
+            if isinstance(part, BenchmarkConfig) and getattr(part, "features", None) is not None:
+                part.refuse_replaced(given_options(options))
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

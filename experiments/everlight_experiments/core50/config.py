@@ -176,6 +176,11 @@ class Core50Config(Base):
     replay_batch_size: Replay = None
     features: Features = None
 
+    @property
+    def replaced_by_features(self) -> tuple[str, ...]:
+        """Options of the layers below the head; its initial values are those of --net."""
+        return ("weights", "pretraining", "channels", "hidden", "dense-rate", "dtype")
+
 
 @dataclass(frozen=True)
 class PaperConfig:

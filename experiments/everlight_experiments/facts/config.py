@@ -100,6 +100,11 @@ class FactsConfig(BenchmarkConfig):
     features: Features = None
     chosen: Statements = NOTHING_TUNED
 
+    @property
+    def replaced_by_features(self) -> tuple[str, ...]:
+        """Options of the convolutions."""
+        return ("trunk", "branch")
+
 
 @dataclass(frozen=True)
 class PaperScale:

@@ -135,16 +135,20 @@ def shapes(config: IIRCConfig) -> Benchmark:
 
 def load_data(config: IIRCConfig, configurations: int, seed: int) -> IIRCData:
     """Return a configuration's data; features are computed from images of the set's own size."""
-    side = config.side if config.features is None else AS_THEY_COME
     request = IIRCRequest(
         config.data,
-        side,
+        side_of(config),
         PerClass(*config.per_class),
         configurations,
         superclasses=config.superclasses,
         seed=seed,
     )
     return load_iirc(request)
+
+
+def side_of(config: IIRCConfig) -> int:
+    """Return the side of the images in pixels."""
+    return config.side if config.features is None else AS_THEY_COME
 
 
 def decodable(config: IIRCConfig, data: IIRCData, folder: RunFolder) -> IIRCData:
@@ -198,7 +202,7 @@ def sequences_of(data: IIRCData, validation: bool) -> Sequences:
 
 def iirc_benchmark(config: IIRCConfig, loaded: IIRCInputs, seed: int) -> Benchmark:
     """Return the benchmark of a configuration, for any methods."""
-    data, net, inputs, side = loaded.data, loaded.net, loaded.inputs, config.side
+    data, net, inputs, side = loaded.data, loaded.net, loaded.inputs, side_of(config)
     tasks = len(data.metadata.configurations[0].tasks)
     return Benchmark(
         "iirc",
@@ -358,7 +362,8 @@ def align_to_last_task(run: TrainedRun, value: Array, axes: Sequence[Axis]) -> n
 
 def training_words(config: IIRCConfig, net: Network) -> str:
     """Return network, optimizer, memory and length in words, for the report."""
-    others = "".join(f" ({rate:g} for {name})" for name, rate in config.learning_rates.items())
+    rates = config.learning_rates if config.features is None else {}
+    others = "".join(f" ({rate:g} for {name})" for name, rate in rates.items())
     augmented = ", crops and mirrors" if config.features is None else ""
     replay = config.replay_batch_size
     replayed = "" if replay is None else f", replayed in batches of {replay}"

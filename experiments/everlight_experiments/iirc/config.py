@@ -93,6 +93,11 @@ class IIRCConfig(BenchmarkConfig):
     leaves broken ones out and reports their number."""
     chosen: Statements = NOT_ON_DATA
 
+    @property
+    def replaced_by_features(self) -> tuple[str, ...]:
+        """Options of the network, its learning rates and the side of its images."""
+        return ("side", "net", "remat", "dtype", "learning-rate", "learning-rates")
+
 
 @dataclass(frozen=True)
 class PaperConfig:

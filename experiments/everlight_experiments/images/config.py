@@ -17,6 +17,7 @@ from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
+from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
     BenchmarkConfig,
@@ -49,7 +50,7 @@ FEATURES_CHOSEN = (
     Statement(
         "among 0.0003, 0.001 and 0.003, the one with the highest accuracy of joint and ER-balanced "
         "on a validation seed of Tiny-ImageNet's first 100 classes.",
-        ("learning-rate",),
+        ("features-learning-rate",),
     ),
     Statement("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
     Statement("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
@@ -212,6 +213,12 @@ class Config(BenchmarkConfig):
     """Statements on the choice of these values; options that the user gives are left out."""
     features_chosen: Statements = FEATURES_CHOSEN
     """The same of a linear head on --features."""
+
+    @property
+    def replaced_by_features(self) -> tuple[str, ...]:
+        """Options of the network and its inputs, and the side of images that have their own."""
+        sizes = ("side",) if self.data in IMAGE_SETS else ()
+        return ("net", "dropout", "pixels", "dtype", "learning-rate", *sizes)
 
 
 def config_of(config: Config, method: Method) -> Config:

@@ -19,8 +19,8 @@ OF_THE_FILE = (
     "label-noise",
 )
 """Options of data and tasks, which a stream's file has in their place."""
-OF_IMAGES = ("net", "dropout", "pixels", "augmentation", "pretrained", "features")
-"""Options of networks and images, which rows of numbers do not have."""
+OF_IMAGES = ("augmentation", "pretrained", "features")
+"""Options that exclude rows of numbers; others that these replace are not read."""
 
 
 def check_stream_options(name: str, config: Config, has_features: bool) -> None:

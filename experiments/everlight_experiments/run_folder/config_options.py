@@ -76,12 +76,23 @@ def find_option(names: Sequence[str], key: str) -> str:
 
 def changed_options(default: Any, config: Any) -> dict[str, list[str]]:
     """Return the command-line words that turn one configuration into another, by option."""
-    defaults = options_by_name(default)
-    return {
-        name: option_words(name, value)
-        for name, value in options_by_name(config).items()
-        if value != defaults[name]
-    }
+    defaults, words = options_by_name(default), {}
+    for name, value in options_by_name(config).items():
+        if name not in defaults:
+            # A mapping that is empty by default is one option, of keys and values.
+            mapping, _, key = name.rpartition(".")
+            words.setdefault(mapping, [f"--{mapping}"]).extend([key, *_texts(value)])
+        elif value != defaults[name]:
+            words[name] = option_words(name, value)
+    return words
+
+
+def given_options(options: Any) -> list[str]:
+    """Return the configuration's options that a command line set, without `--`.
+
+    They differ from the defaults of the options' type, which are those of a preset or `--config`.
+    """
+    return list(changed_options(type(options).config, options.config))
 
 
 def option_words(name: str, value: Any) -> list[str]:

@@ -185,7 +185,7 @@ def test_other_arrays_of_the_same_file_train_again(tmp_path):
         ("single", "a class has one training image, which validation would take"),
         ("halves --tasks 2", "--tasks is not for halves, whose file has the tasks; leave it out"),
         ("halves --blurry 0.1", "--blurry is not for halves, whose file has the tasks"),
-        ("rows --net linear", "--net is for images; rows has rows of numbers"),
+        ("rows --net linear", "^--net is not read with rows of numbers; leave it out$"),
         ("again --setting task-incremental", "classes recur in again, so they have no task"),
         ("again --methods LUCIR", "LUCIR needs new classes in every task, but known ones recur"),
         ("domains --setting online", "domains is domain-incremental; leave out --setting"),

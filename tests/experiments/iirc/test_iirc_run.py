@@ -213,11 +213,13 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     numbers = np.concatenate([images.train_labels, images.test_labels])
     path, values = tmp_path / "features.npz", np.random.default_rng(0).random((len(numbers), 4))
     np.savez(path, features=values, labels=np.array(images.class_names)[numbers])
-    config = replace(TINY.benchmark, features=str(path))
+    config = replace(TINY.benchmark, features=str(path), learning_rates={"EWC": 0.2})
     request = Request("iirc", config, runs=tmp_path)
     (created,) = iirc.iirc_benchmarks(request).values()
     assert "a linear head on 4 features" in created.training.words
-    assert "learning rate 0.01" in created.training.words
+    assert "learning rate 0.01 and momentum" in created.training.words
+    assert "for EWC" not in created.training.words
+    assert "32×32 pixels" in created.data.note
     naive = METHODS["naive"]
     sequence = created.data.sequence(naive, SequenceId("evaluation", 0, 0))
     setup, _ = created.training.setup(naive, created.run_data(naive, sequence))

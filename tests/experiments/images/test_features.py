@@ -14,10 +14,13 @@ from everlight_data.sets.data_set import DataSet
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmarks.benchmark import outlines_of, prepare_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
+from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.usage import parse_options
 
 NAMES = ("a <b>", "c", "d & e", "é")
 WIDTH = 6
@@ -143,11 +146,61 @@ def test_a_head_on_features_has_a_learning_rate_of_its_own(tmp_path, trunk):
     actual = loaded(requested(tmp_path, *SMALL))
     assert actual.fingerprint(METHODS["naive"])["learning_rate"] == 0.001
     assert "SGD with learning rate 0.001" in actual.training.words
-    assert "on a validation seed of Tiny-ImageNet" in actual.selection.words
+    assert "Features learning rate: among 0.0003, 0.001 and 0.003" in actual.selection.words
     other = loaded(requested(tmp_path, *SMALL, "--features-learning-rate", "0.5"))
     assert other.fingerprint(METHODS["naive"])["learning_rate"] == 0.5
+    assert "Features learning rate" not in other.selection.words
     plain = loaded(requested(tmp_path, *SMALL, features=None))
     assert plain.fingerprint(METHODS["naive"])["learning_rate"] == 0.01
+
+
+UNREAD = {
+    "procedural": (
+        *("--net linear", "--dropout 0.1 0.1 0.1", "--pixels unit", "--dtype bfloat16"),
+        *("--learning-rate 0.1", "--side 24"),
+    ),
+    "iirc": (
+        *("--side 24", "--net resnet:2", "--remat", "--dtype bfloat16", "--learning-rate 0.1"),
+        "--learning-rates LUCIR 0.5",
+    ),
+    "core50-nc": (
+        *("--weights w.npz", "--pretraining.epochs 2", "--channels 4 8", "--hidden 8"),
+        *("--dense-rate 2", "--dtype bfloat16"),
+    ),
+    "facts": ("--trunk 8 16", "--branch 8"),
+}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "words"), [(name, words) for name in UNREAD for words in UNREAD[name]]
+)
+def test_options_that_features_replace_are_refused(tmp_path, benchmark, words):
+    option = words.split()[0]
+    remedy = "give --features" if option == "--learning-rate" else "leave it out$"
+    with pytest.raises(DataError, match=f"^{option}[^ ]* is not read with --features; {remedy}"):
+        load_benchmarks(requested(tmp_path, *words.split(), benchmark=benchmark))
+
+
+def test_grids_and_papers_refuse_them_too(tmp_path):
+    values = ["--set", "features=x.npz", "net=linear"]
+    grid = options_of("grid", ["--benchmarks", "procedural", *values])
+    with pytest.raises(DataError, match=r"^--net is not read with --features"):
+        load_benchmarks(runs_of(grid)["procedural"])
+    words = ["--features", "x.npz", "--net", "resnet:2", "--runs", str(tmp_path)]
+    with pytest.raises(DataError, match=r"^--net is not read with --features"):
+        PAPER.run(parse_options(PAPER.options(words), words))
+
+
+def test_a_run_s_configuration_may_have_what_features_replace(tmp_path, trunk):
+    """The command line may not; and the report does not state that the user gave it."""
+    options = requested(tmp_path, *SMALL, "--net", "linear", features=None)
+    path = str(RunFolder("run", "procedural", options).path / "config.json")
+    words = ["--config", path, "--features", LITE0, "--runs", str(tmp_path / "runs")]
+    changed = loaded(options_of("run", words)).selection.changed
+    assert "features" in changed
+    assert "net" not in changed
+    with pytest.raises(DataError, match=r"^--net is not read with --features"):
+        loaded(options_of("run", [*words, "--net", "cnn"]))
 
 
 def save(path, values, labels):
@@ -250,6 +303,8 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
         ),
         ("images", LITE0, "", r"give --data"),
         ("procedural", LITE0, "--tasks 5", r"--tasks 5 of 4 classes"),
+        ("images", LITE0, "--data nowhere --side 64", r"no data 'nowhere'"),
+        ("core50-nc", LITE0, "--net Mid-VGG", r"--net Mid-VGG at --side 32; give"),
     ],
 )
 def test_options_that_features_exclude_are_refused(

@@ -37,6 +37,7 @@ class Config:
     shares: tuple[UnitInterval, ...] = (0.5,)
     folder: Path = Path("there")
     augment: bool = True
+    rates: Mapping[str, float] = dataclasses.field(default_factory=dict)
     chosen: tyro.conf.Suppress[str] = "On validation."
 
 
@@ -122,7 +123,11 @@ def test_settings_that_cannot_be_changed_are_named(changes, message):
 
 def test_changed_options_make_one_configuration_of_another():
     other = Config(
-        Protocol(epochs=3, batch_size=7), Part(rate=0.5), channels=(1, 2, 3), augment=False
+        Protocol(epochs=3, batch_size=7),
+        Part(rate=0.5),
+        channels=(1, 2, 3),
+        augment=False,
+        rates={"EWC": 0.5, "ER": 0.1},
     )
     words = config_options.changed_options(Config(), other)
     assert words == {
@@ -130,6 +135,7 @@ def test_changed_options_make_one_configuration_of_another():
         "rate": ["--rate", "0.5"],
         "channels": ["--channels", "1", "2", "3"],
         "augment": ["--no-augment"],
+        "rates": ["--rates", "EWC", "0.5", "ER", "0.1"],
     }
     arguments = [word for item in words.values() for word in item]
     assert tyro.cli(Config, args=arguments, default=Config()) == other

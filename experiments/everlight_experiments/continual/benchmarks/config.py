@@ -1,12 +1,13 @@
 """The base of the benchmarks' configurations, and the types of options that several have."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 
 from everlight.checks import Between
+from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import as_json
 from everlight_experiments.run_folder.options import Count
 
@@ -42,6 +43,26 @@ class BenchmarkConfig:
     not_identifying: ClassVar[tuple[str, ...]] = ("chosen",)
     """Fields, also of a configuration's parts, that change no run, or that the fingerprint has in
     another form, such as checksums of the data."""
+
+    @property
+    def replaced_by_features(self) -> tuple[str, ...]:
+        """Options of images and networks that are not read where features replace the images."""
+        return ()
+
+    def is_replaced(self, option: str) -> bool:
+        """Return True if features replace an option, or the part that it belongs to."""
+        return option.partition(".")[0] in self.replaced_by_features
+
+    def refuse_replaced(self, options: Collection[str], source: str = "--features") -> None:
+        """Refuse options, without `--`, that features from `source` replace.
+
+        Raises:
+          DataError: the message has the first of them and the remedy.
+        """
+        for option in filter(self.is_replaced, options):
+            rate = option == "learning-rate"
+            remedy = "give --features-learning-rate" if rate else "leave it out"
+            raise DataError(f"--{option} is not read with {source}; {remedy}")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the values that identify a run as JSON holds them, those of parts in mappings."""
