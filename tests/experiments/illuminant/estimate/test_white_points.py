@@ -289,9 +289,10 @@ def test_two_files_that_darktable_would_read_are_refused():
         EstimateOptions((Path("a.dng"),), Path("GW"), sidecars=("adobe", "darktable"))
 
 
-def test_a_picture_has_no_sidecar(tmp_path):
+def test_a_picture_has_no_sidecar(tmp_path, capsys):
     path = tmp_path / "photo.tiff"
     pixels = np.uint16(65535 * np.clip(colored_scene(), 0, 1))
     tifffile.imwrite(path, pixels, photometric="rgb")
     run(tmp_path, path, sidecars=("adobe",))
     assert not (tmp_path / "photo.xmp").exists()
+    assert "no sidecar for adobe: only raw files have one" in capsys.readouterr().err
