@@ -92,6 +92,10 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
             "--side is for photographs, and --preset demo",
         ),
         ("illuminant pairs", "give the photographs of both cameras, --main and --second"),
+        (
+            "grid --benchmarks facts core50-ni --setting online",
+            "--setting is not for facts, core50-ni, which have their own",
+        ),
         ("grid --benchmarks digits tiny-imagenet", "EVERLIGHT_DATA is not set"),
         ("illuminant estimate a.dng b.dng --model c", "needs no training: GW, SoG, GE-1"),
         (f"illuminant estimate a.png --model c --main-white-level 1{'0' * 400}", "--main-white-le"),

@@ -121,6 +121,8 @@ class EstimateOptions:
         check_fields(self)
         if self.on_curve and self.tuning is None:
             raise DataError("--on-curve needs the file with the CT curve; give --tuning")
+        if self.sidecar_folder is not None and not self.sidecars:
+            raise DataError("--sidecar-folder is the folder of sidecars; give --sidecars")
         if {"adobe", "darktable"} <= set(self.sidecars):
             raise DataError(
                 "--sidecars adobe darktable: darktable would read Adobe's file too, which changes "

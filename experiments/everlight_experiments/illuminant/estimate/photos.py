@@ -109,7 +109,8 @@ def write_photo(
 ) -> WrittenFiles:
     """Write a photo's corrected files and sidecars.
 
-    A PNG or TIFF has no DNG, and a warning for each sidecar.
+    A PNG or TIFF has no sidecars and no DNG; it gets a warning for each sidecar, and for a DNG
+    that is the only format.
 
     Args:
       photo: photo, or a pair's main one.
@@ -129,6 +130,8 @@ def write_photo(
     corrected = write_correction(photo, illuminant, white, formats, stem)
     missing = [] if is_raw else options.sidecars
     reasons = [f"no sidecar for {kind}: only raw files have one" for kind in missing]
+    if options.formats and not formats:
+        reasons.append("no dng: only raw files have one")
     return WrittenFiles([*corrected, *written.paths], [*written.warnings, *reasons])
 
 
