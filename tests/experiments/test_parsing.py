@@ -87,6 +87,26 @@ def test_a_preset_is_a_configuration_too():
     assert options_of("run", ["--config", "iirc:small"]).preset == "small"
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--config {run} --preset small", "config.json has all values; leave out --preset small"),
+        ("digits:demo --config {run}", "config.json has all values; leave out :demo"),
+        ("--config {file}:MINE --preset small", "MINE has all values; leave out --preset small"),
+        ("iirc:small --preset paper", "iirc:small names its preset; leave out --preset paper"),
+        ("iirc --config {run}", r"config.json is .*images.config.Config; iirc takes .*iirc"),
+    ],
+)
+def test_a_preset_or_benchmark_that_a_configuration_excludes_is_refused(words, message, tmp_path):
+    """Each would change the name of the run's folder and leave its values, or fail later."""
+    options = options_of("run", ["digits", "--runs", str(tmp_path)])
+    stored = RunFolder("run", "digits", options).path / "config.json"
+    file = tmp_path / "mine.py"
+    file.write_text("from everlight_experiments.images.config import DIGITS as MINE\n")
+    with pytest.raises(DataError, match=message):
+        options_of("run", words.format(run=stored, file=file).split())
+
+
 def test_texts_of_the_report_may_differ_from_the_folder_s(tmp_path):
     """A later version may state differently how values were chosen."""
     options = options_of("run", ["digits", "--runs", str(tmp_path)])

@@ -153,9 +153,9 @@ def load_benchmarks(
 
     def selecting(benchmark: Benchmark) -> Benchmark:
         selection = benchmark.selection.with_changed(changes)
-        return benchmark._replace(
-            selection=selection._replace(validation_tasks=options.validation_tasks)
-        )
+        if options.validation_tasks is not None:
+            selection = selection._replace(validation_tasks=options.validation_tasks)
+        return benchmark._replace(selection=selection)
 
     return {
         setting: benchmark._replace(outline=selecting(benchmark.outline))

@@ -134,6 +134,10 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     presets = dict(zip(options.benchmarks, pairs, strict=True))
     if "images" in [benchmark for benchmark, _ in presets.values()]:
         raise DataError("the benchmark 'images' needs everlight run")
+    if options.setting is not None and all(
+        BENCHMARKS[benchmark].has_settings for benchmark, _ in presets.values()
+    ):
+        raise DataError(f"--setting is not for {', '.join(presets)}, which have their own")
     configs = {name: default_config(*presets[name]) for name in presets}
     keys = [assignment.partition("=")[0] for assignment in options.set]
     for key in keys:

@@ -46,7 +46,9 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     """
     source = take_option(arguments, CONFIG)
     if kind is RunOptions and arguments and is_user_file(arguments[0]):
-        return _listing_benchmarks(_options_of_file(arguments[0], source))
+        return _listing_benchmarks(_options_of_file(arguments, source))
+    if source is not None and source.partition(":")[0] not in BENCHMARKS:
+        _refuse_preset(source, arguments)
     config = None
     if source is not None and is_user_file(source):
         config = load_object(source, CONFIG, _FORM).value
@@ -61,11 +63,13 @@ def options_of_benchmark(kind: type, arguments: list[str]) -> type:
     return _listing_benchmarks(_options_of_benchmark(kind, arguments, source, config))
 
 
-def _options_of_file(file: str, source: str | None) -> type:
-    """Return the options of a user's benchmark or stream."""
+def _options_of_file(arguments: list[str], source: str | None) -> type:
+    """Return the options of the user's benchmark or stream that comes first."""
+    file = arguments[0]
     if source is not None:
         raise DataError(f"{CONFIG} is for benchmarks with a name; {file} has its own")
-    options = with_config(RunOptions, default_config(file), benchmark=file)
+    config = default_config(file, option_value(arguments, "--preset") or "demo")
+    options = with_config(RunOptions, config, benchmark=file)
     options.refused = "preset", *OF_THE_FILE
     return options
 
@@ -73,6 +77,9 @@ def _options_of_file(file: str, source: str | None) -> type:
 def _options_of_run(kind: type, path: Path, arguments: list[str]) -> type:
     """Return the options of a run's config.json, and print the Python files that they run."""
     options = read_options(kind, path)
+    if arguments and not arguments[0].startswith("-"):
+        name, _ = split_preset(arguments[0])
+        _check_config(str(path), options.config, name, default_config(name))
     for file in _python_files(options, arguments):
         print(f"runs {printable(file)}, which {printable(str(path))} names", flush=True)
     return with_config(kind, **vars(options))
@@ -89,7 +96,10 @@ def _options_of_benchmark(
     kind: type, arguments: list[str], source: str | None, config: Any
 ) -> type:
     """Return the options of the benchmark that comes first, or of a user's configuration of it."""
-    name, preset = split_preset(arguments[0], option_value(arguments, "--preset") or "demo")
+    replacing = option_value(arguments, "--preset")
+    name, preset = split_preset(arguments[0], replacing or "demo")
+    if replacing not in (None, preset):
+        raise DataError(f"{arguments[0]} names its preset; leave out --preset {replacing}")
     if kind is TuneOptions:
         refuse_protocol("tune", name, preset)
     default = default_config(name, preset)
@@ -97,6 +107,15 @@ def _options_of_benchmark(
         _check_config(source, config, name, default)
     defaults = {"benchmark": name, "preset": preset, **PROTOCOL_OPTIONS.get(preset, {})}
     return with_config(kind, default if config is None else config, **defaults)
+
+
+def _refuse_preset(source: str, arguments: list[str]) -> None:
+    """Refuse a preset beside a configuration, of which it would change the name alone."""
+    _, colon, suffix = arguments[0].partition(":") if arguments else ("", "", "")
+    preset = option_value(arguments, "--preset")
+    if preset is not None or colon:
+        words = f":{suffix}" if preset is None else f"--preset {preset}"
+        raise DataError(f"{CONFIG} {source} has all values; leave out {words}")
 
 
 def _check_config(source: str, config: Any, benchmark: str, default: Any) -> None:

@@ -29,7 +29,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.continual.training.estimate import in_time
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
-from everlight_experiments.plasticity.config import CONFIGS, PlasticityConfig
+from everlight_experiments.plasticity.config import CONFIGS, READERS, PlasticityConfig
 from everlight_experiments.plasticity.problems import (
     Problem,
     learn_problem,
@@ -41,7 +41,7 @@ from everlight_experiments.plasticity.report import write_plasticity_report
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
-from everlight_experiments.run_folder.options import FolderOptions, Seed
+from everlight_experiments.run_folder.options import FolderOptions, Seed, refuse_unread
 
 MethodName = Literal["naive", "CBP", "ReDo", "shrink and perturb", "L2 Init"]
 
@@ -91,6 +91,9 @@ def run_plasticity(options: PlasticityOptions) -> Path:
     """
     if not options.problem:
         raise DataError(f"name a problem first; there are {', '.join(CONFIGS)}")
+    variant = "regression" if options.problem == "regression" else "problems of images"
+    description = f"the problem is {options.problem}"
+    refuse_unread(options.config, READERS, {variant}, description, CONFIGS[options.problem])
     rows = [METHODS[name] for name in dict.fromkeys(options.methods)]
     grids = read_hyperparameters(options.hyperparameters, rows)
     names = [row_name(row, value) for row in rows for value in grids.get(row.name, ())]

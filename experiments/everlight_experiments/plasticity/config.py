@@ -54,3 +54,10 @@ CONFIGS: Mapping[str, PlasticityConfig] = {
     ),
 }
 """Configurations by problem."""
+READERS = {
+    "data": "problems of images",
+    "classes": "problems of images",
+    "side": "problems of images",
+    "flips": "regression",
+}
+"""Problems, in words, by the options that only some of them read."""

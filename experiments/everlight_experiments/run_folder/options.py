@@ -2,7 +2,7 @@
 
 import math
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
@@ -132,6 +132,31 @@ def _parts(hint: Any) -> Iterator[Any]:
     yield hint
     for part in typing.get_args(hint):
         yield from _parts(part)
+
+
+def refuse_unread(
+    options: Any,
+    readers: Mapping[str, str],
+    variants: Collection[str],
+    description: str,
+    default: Any = None,
+) -> None:
+    """Refuse options that another variant of the command reads, and this one would ignore.
+
+    Args:
+      options: dataclass instance.
+      readers: variants that read an option, in words, by field; others are read by all.
+      variants: those of these words that hold for this one.
+      description: clause that names this variant, for messages.
+      default: values that are not the user's; None is the defaults of the options' class.
+
+    Raises:
+      DataError: which option, and the variants that read it.
+    """
+    default = type(options) if default is None else default
+    for name, reader in readers.items():
+        if reader not in variants and getattr(options, name) != getattr(default, name):
+            raise DataError(f"--{name.replace('_', '-')} is for {reader}, and {description}")
 
 
 def in_words(values: Any) -> str:

@@ -9,6 +9,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.images.benchmark import compose
@@ -70,6 +71,7 @@ def made():
         ("mine.py:takes", r"mine\.py:takes takes arguments; give"),
         ("mine.py:none --setting online", r"mine\.py:none is NoneType, no Benchmark and no"),
         ("mine.py:made --setting online", "--setting is not for made, which has its own"),
+        ("mine.py:made --preset small", "--preset small is not for mine.py:made, whose file has"),
         ("mine.py:made --epochs 3", "--epochs is for a stream of arrays; mine.py:made is a Bench"),
     ],
 )
@@ -89,6 +91,15 @@ def test_commands_that_vary_configurations_name_the_one_that_takes_it():
         run_tune(options_of("tune", ["mine.py:x", "--vary", "epochs=1,2"]))
     with pytest.raises(DataError, match=r"--config is for benchmarks with a name; mine\.py:x has"):
         options_of("run", ["mine.py:x", "--config", "digits:demo"])
+
+
+def test_the_validation_tasks_of_a_benchmark_are_replaced_by_the_option_alone():
+    made = compose(DIGITS, name="made")
+    limited = made._replace(selection=made.selection._replace(validation_tasks=2))
+    for words, expected in (([], 2), (["--validation-tasks", "3"], 3)):
+        options = options_of("run", ["mine.py:made", *words])
+        (benchmark,) = load_benchmarks(options, limited).values()
+        assert benchmark.selection.validation_tasks == expected
 
 
 def test_images_take_the_place_of_the_configuration_s_data():

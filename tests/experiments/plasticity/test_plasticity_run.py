@@ -73,6 +73,11 @@ def test_methods_that_learn_classes_are_refused(tmp_path):
             ["regression", "--hyperparameters", "CBP=1.0000001e-4,1.0000002e-4"],
             "two values that are named CBP, replacement rate 0.0001",
         ),
+        (
+            ["regression", "--side", "14"],
+            "--side is for problems of images, and the problem is reg",
+        ),
+        (["permuted", "--flips", "all"], "--flips is for regression, and the problem is permuted"),
         (["permutation"], "no problem 'permutation'; did you mean 'permuted'"),
         (["permuted", "--data", "digits", "--net", "mlp-layer-norm:8"], "CBP needs named hidden"),
         (["class-pairs", "--data", "digits", "--side", "None", "--net", "mlp-nothing:8"], "mlp"),

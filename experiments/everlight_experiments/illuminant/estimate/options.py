@@ -1,7 +1,7 @@
 """Options of `everlight illuminant estimate`, and the estimate of a photo or pair."""
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple, get_args
@@ -121,6 +121,8 @@ class EstimateOptions:
         check_fields(self)
         if self.on_curve and self.tuning is None:
             raise DataError("--on-curve needs the file with the CT curve; give --tuning")
+        if self.sidecar_folder is not None and not self.sidecars:
+            raise DataError("--sidecar-folder is the folder of sidecars; give --sidecars")
         if {"adobe", "darktable"} <= set(self.sidecars):
             raise DataError(
                 "--sidecars adobe darktable: darktable would read Adobe's file too, which changes "
@@ -136,21 +138,6 @@ class EstimateOptions:
     def second_levels(self) -> LevelArguments:
         """Return the levels of the second file."""
         return LevelArguments(self.second_black_level, self.second_white_level)
-
-    def refuse_unread(self, read: Collection[str], description: str) -> None:
-        """Refuse options that the model does not read.
-
-        Args:
-          read: options of `READERS` that it reads.
-          description: what the model is, in words.
-
-        Raises:
-          DataError: which option, and the models that read it.
-        """
-        for name, readers in READERS.items():
-            if name not in read and getattr(self, name) != getattr(EstimateOptions, name):
-                option = name.replace("_", "-")
-                raise DataError(f"--{option} is for {readers}, and {self.model} is {description}")
 
     def pairs(self) -> list[tuple[Path, Path]]:
         """Return main and second files.

@@ -21,13 +21,12 @@ from everlight_data.color.raw_files.photo_whites import describe_white, photo_wh
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.options import (
+    READERS,
     EstimateOptions,
     FileEstimate,
 )
 from everlight_experiments.illuminant.estimate.photos import write_photo
-
-OPTIONS = ("homography", "downsample", "second_black_level", "second_white_level")
-"""Options that only models of pairs read."""
+from everlight_experiments.run_folder.options import refuse_unread
 
 
 def deferred_pair_estimates(
@@ -38,7 +37,7 @@ def deferred_pair_estimates(
     Raises:
       DataError: the files do not form pairs, or an option is for other models.
     """
-    options.refuse_unread(OPTIONS, "for pairs")
+    refuse_unread(options, READERS, {"pairs"}, f"{options.model} is for pairs")
     return [partial(_estimate, options, model, pair) for pair in options.pairs()]
 
 

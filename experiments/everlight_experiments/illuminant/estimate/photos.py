@@ -41,11 +41,13 @@ from everlight_data.sets.camera_tuning import TemperatureCurve
 from everlight_data.writing import make_folder
 from everlight_experiments.illuminant.core.locus_rows import CurvePoint, nearest_to
 from everlight_experiments.illuminant.estimate.options import (
+    READERS,
     EstimateOptions,
     FileEstimate,
     PhotoEstimate,
 )
 from everlight_experiments.illuminant.photographs.methods import spread_rows
+from everlight_experiments.run_folder.options import refuse_unread
 
 Others = Mapping[Path, Sequence[DescribedImage]]
 """Additional images by the camera of each photo."""
@@ -66,10 +68,9 @@ def deferred_photo_estimates(
     Raises:
       DataError: there are no photos, or an option is for other models.
     """
-    options.refuse_unread(
-        {"matrices", "tuning", "on_curve", *model.captures},
-        f"{model.name} for {' + '.join(model.cameras) or 'any camera'}",
-    )
+    cameras = " + ".join(model.cameras) or "any camera"
+    variants = {"single photos"} | ({"models that read it"} if "lux" in model.captures else set())
+    refuse_unread(options, READERS, variants, f"{options.model} is {model.name} for {cameras}")
     photos = options.photos()
     captures = _captures(photos, model, options)
     others = _additional_images(photos, model, options) if model.needs_others else {}
@@ -108,7 +109,8 @@ def write_photo(
 ) -> WrittenFiles:
     """Write a photo's corrected files and sidecars.
 
-    A PNG or TIFF has no DNG and no sidecars.
+    A PNG or TIFF has no sidecars and no DNG; it gets a warning for each sidecar, and for a DNG
+    that is the only format.
 
     Args:
       photo: photo, or a pair's main one.
@@ -126,7 +128,11 @@ def write_photo(
     written = write_sidecars(photo, illuminant, white, sidecars, options.sidecar_folder)
     stem = options.output / photo.path.stem
     corrected = write_correction(photo, illuminant, white, formats, stem)
-    return WrittenFiles([*corrected, *written.paths], written.warnings)
+    missing = [] if is_raw else options.sidecars
+    reasons = [f"no sidecar for {kind}: only raw files have one" for kind in missing]
+    if options.formats and not formats:
+        reasons.append("no dng: only raw files have one")
+    return WrittenFiles([*corrected, *written.paths], [*written.warnings, *reasons])
 
 
 def estimate_photo(

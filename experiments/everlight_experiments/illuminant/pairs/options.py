@@ -6,7 +6,7 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset
+from everlight_experiments.run_folder.options import Count, ExperimentOptions, Preset, refuse_unread
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,8 @@ class PairsOptions(ExperimentOptions):
         if self.preset == "demo":
             if self.main or self.second:
                 raise DataError("--preset demo renders its own pairs; leave out the photographs")
+            readers = {"match": "photographs", "side": "photographs"}
+            refuse_unread(self, readers, (), "--preset demo renders its own pairs")
         elif self.main is None or self.second is None:
             raise DataError("give the photographs of both cameras, --main and --second")
         if self.groups is not None and self.block > 1:

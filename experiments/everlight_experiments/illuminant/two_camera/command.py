@@ -22,7 +22,6 @@ from everlight.illuminant.pair_augmentations import chart_augmentations
 from everlight_data.color.pairs.quasi_real import official_pairs
 from everlight_data.color.photographs.camera_images import THUMBNAIL_SIDE
 from everlight_data.color.spectra.library import EMBEDDED_CAMERAS
-from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import MAIN, PRESETS, SECOND, PairConfig
 from everlight_experiments.illuminant.core.cross_validation import compare_rules
 from everlight_experiments.illuminant.core.experiment import (
@@ -46,16 +45,34 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
-from everlight_experiments.illuminant.two_camera.options import BLOCK, TwoCameraOptions
+from everlight_experiments.illuminant.two_camera.options import BLOCK, READERS, TwoCameraOptions
 from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
 from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.options import refuse_unread
 
 
 def run_two_camera(options: TwoCameraOptions) -> Path:
-    """Run a preset and return the report's path."""
+    """Run a preset and return the report's path.
+
+    Raises:
+      DataError: an option is for other presets, or data cannot be read.
+    """
+    config = PRESETS[options.preset]
+    variants = _variants(config)
+    refuse_unread(options, READERS, variants, f"--preset is {options.preset}")
     folder = RunFolder("two-camera", "", options)
-    return publish(folder, compare_two_cameras(folder, options, PRESETS[options.preset]))
+    return publish(folder, compare_two_cameras(folder, options, config))
+
+
+def _variants(config: PairConfig) -> set[str]:
+    """Return the words of `READERS` that hold for a preset."""
+    is_rendered, has_blocks = config.data == "rendered", config.data == "transforms"
+    return {
+        "rendered presets" if is_rendered else "nus and s20 presets",
+        *(["rendered presets except the demo"] if is_rendered and config.measured else []),
+        *(["s20 presets"] if has_blocks else []),
+    }
 
 
 def compare_two_cameras(
@@ -64,8 +81,6 @@ def compare_two_cameras(
     """Run a preset and save its errors; the result's report is still to be written."""
     if config.data == "transforms":
         options = replace(options, block=BLOCK if options.block is None else options.block)
-    elif options.block is not None:
-        raise DataError(f"--block goes with s20 presets, not with {options.preset}")
     return COMPARISONS[config.data](folder, options, config)
 
 

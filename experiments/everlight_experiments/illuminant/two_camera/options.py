@@ -13,6 +13,13 @@ BLOCK = 9
 """Number of consecutive pairs in a block of s20 presets."""
 MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
+READERS = {
+    "seeds": "nus and s20 presets",
+    "camera_pairs": "rendered presets except the demo",
+    "scenes": "rendered presets",
+    "block": "s20 presets",
+}
+"""Presets, in words, by the options that only some of them read."""
 
 
 @dataclass(frozen=True)

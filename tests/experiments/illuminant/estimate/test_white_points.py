@@ -284,14 +284,22 @@ def test_the_same_command_can_be_repeated(tmp_path):
     assert len(table_of(tmp_path)) == 1
 
 
+def test_a_folder_of_sidecars_without_a_kind_is_refused():
+    with pytest.raises(DataError, match="--sidecar-folder is the folder of sidecars; give --side"):
+        EstimateOptions((Path("a.dng"),), Path("GW"), sidecar_folder=Path("b"))
+
+
 def test_two_files_that_darktable_would_read_are_refused():
     with pytest.raises(DataError, match="darktable would read Adobe's file too"):
         EstimateOptions((Path("a.dng"),), Path("GW"), sidecars=("adobe", "darktable"))
 
 
-def test_a_picture_has_no_sidecar(tmp_path):
+def test_a_picture_has_no_sidecar(tmp_path, capsys):
     path = tmp_path / "photo.tiff"
     pixels = np.uint16(65535 * np.clip(colored_scene(), 0, 1))
     tifffile.imwrite(path, pixels, photometric="rgb")
-    run(tmp_path, path, sidecars=("adobe",))
+    run(tmp_path, path, sidecars=("adobe",), formats=("dng",))
     assert not (tmp_path / "photo.xmp").exists()
+    printed = capsys.readouterr().err
+    assert "no sidecar for adobe: only raw files have one" in printed
+    assert "no dng: only raw files have one" in printed
