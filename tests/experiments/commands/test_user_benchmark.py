@@ -94,10 +94,10 @@ def test_commands_that_vary_configurations_name_the_one_that_takes_it():
 
 
 def test_the_validation_tasks_of_a_benchmark_are_replaced_by_the_option_alone():
-    made = compose(DIGITS, name="made")
-    limited = made._replace(selection=made.selection._replace(validation_tasks=2))
+    stripes = compose(DIGITS, name="stripes")
+    limited = stripes._replace(selection=stripes.selection._replace(validation_tasks=2))
     for words, expected in (([], 2), (["--validation-tasks", "3"], 3)):
-        options = options_of("run", ["mine.py:made", *words])
+        options = options_of("run", ["mine.py:stripes", *words])
         (benchmark,) = load_benchmarks(options, limited).values()
         assert benchmark.selection.validation_tasks == expected
 
