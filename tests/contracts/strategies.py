@@ -245,10 +245,7 @@ def some_now(names, quick=OF_EACH_KIND, otherwise=pytest.mark.slow):
         [
             pytest.param(
                 name,
-                marks=[
-                    pytest.mark.xdist_group(name),
-                    *([] if name in quick else [otherwise]),
-                ],
+                marks=[pytest.mark.xdist_group(name), *([] if name in quick else [otherwise])],
             )
             for name in names
         ],

@@ -157,8 +157,12 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     return {
         name: with_config(RunOptions, default_config(benchmark, preset))(
             **shared
-            | {"config": configs[name], "benchmark": benchmark, "preset": preset}
-            | {"published": False}
+            | {
+                "config": configs[name],
+                "benchmark": benchmark,
+                "preset": preset,
+                "published": False,
+            }
             | ({"setting": None} if BENCHMARKS[benchmark].has_settings else {})
         )
         for name, (benchmark, preset) in presets.items()

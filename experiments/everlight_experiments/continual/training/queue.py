@@ -8,13 +8,14 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from everlight.base import TaskSequence
 from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.errors import DataError
 from everlight_data.runs.finished_runs import MEASURES, OVER_TIME
 from everlight_data.writing import amount
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks, Data
 from everlight_experiments.continual.benchmarks.metric import Metrics
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
@@ -135,12 +136,13 @@ def save_outcomes(
 ) -> None:
     """Save all metrics as `column/method/name`, checksums for `compare`, and other arrays."""
     ids = [SequenceId("evaluation", seed, number) for number in range(seeds)]
+    sequences = sequences_of(benchmarks, ids)
     first = next(iter(benchmarks.values()))
     metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
     over_time = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
     folder.save_results(
-        draws=np.array([_checksum_of_samples(benchmarks, seq_id) for seq_id in ids]),
-        orders=order_checksums(benchmarks, ids),
+        draws=np.array([_checksum_of_samples(items) for items in sequences]),
+        orders=order_checksums(benchmarks, ids, sequences),
         data=np.array(first.data.checksums),
         tested=np.array(first.setting.tested),
         **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
@@ -150,8 +152,16 @@ def save_outcomes(
     )
 
 
+def sequences_of(benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> list[list[TaskSequence]]:
+    """Return the sequences of all benchmarks, for each of the identities."""
+    return [
+        [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
+        for seq_id in ids
+    ]
+
+
 def order_checksums(
-    benchmarks: Benchmarks, ids: Sequence[SequenceId]
+    benchmarks: Benchmarks, ids: Sequence[SequenceId], sequences: Sequence[Sequence[TaskSequence]]
 ) -> Int[np.ndarray, "sequences"]:
     """Return a checksum of each sequence's tasks and test samples, equal where scores are paired.
 
@@ -160,19 +170,26 @@ def order_checksums(
     are left out, so options may differ that set them apart for validation. Of several sequences
     with equal tasks the first of one run is equal to the first of another, and so on.
     """
-    tasks = [_checksum_of_tasks(benchmarks, seq_id) for seq_id in ids]
+    tasks = [
+        _checksum_of_tasks(benchmarks, seq_id, items)
+        for seq_id, items in zip(ids, sequences, strict=True)
+    ]
     earlier = [tasks[:number].count(tasks[number]) for number in range(len(tasks))]
     return np.array([checksums_of(np.array(pair))[0] for pair in zip(tasks, earlier, strict=True)])
 
 
-def _checksum_of_tasks(benchmarks: Benchmarks, seq_id: SequenceId) -> int:
+def _checksum_of_tasks(
+    benchmarks: Benchmarks, seq_id: SequenceId, sequences: Sequence[TaskSequence]
+) -> int:
     """Return the checksum of the tasks of all settings; those with equal tasks count once."""
-    by_setting = {_task_checksums(benchmark, seq_id) for benchmark in benchmarks.values()}
+    by_setting = {
+        _task_checksums(benchmark.data, seq_id, sequence)
+        for benchmark, sequence in zip(benchmarks.values(), sequences, strict=True)
+    }
     return checksums_of(np.array(sorted(by_setting)))[0]
 
 
-def _task_checksums(benchmark: Benchmark, seq_id: SequenceId) -> tuple[int, ...]:
-    data, sequence = benchmark.data, benchmark.data.sequence(METHODS["naive"], seq_id)
+def _task_checksums(data: Data, seq_id: SequenceId, sequence: TaskSequence) -> tuple[int, ...]:
     train, test = jax.tree.map(np.asarray, (sequence.tasks.train, sequence.test))
     task, place = np.nonzero(train.mask)
     labels = train.labels[task, place]
@@ -191,8 +208,7 @@ def _task_checksums(benchmark: Benchmark, seq_id: SequenceId) -> tuple[int, ...]
     )
 
 
-def _checksum_of_samples(benchmarks: Benchmarks, seq_id: SequenceId) -> int:
+def _checksum_of_samples(sequences: Sequence[TaskSequence]) -> int:
     """Return the checksum of all samples in their order, which pairs runs without `orders`."""
-    sequences = [bench.data.sequence(METHODS["naive"], seq_id) for bench in benchmarks.values()]
     leaves = checksums_of(*map(np.asarray, jax.tree.leaves(sequences)))
     return checksums_of(np.array(leaves))[0]

@@ -6,7 +6,11 @@ import pytest
 
 from everlight_data.runs.finished_runs import read_finished_run
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
-from everlight_experiments.continual.training.queue import order_checksums, save_outcomes
+from everlight_experiments.continual.training.queue import (
+    order_checksums,
+    save_outcomes,
+    sequences_of,
+)
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS, Unevenness
 from everlight_experiments.run_folder.folder import RunFolder
@@ -22,7 +26,7 @@ def orders(first=0, settings=("class-incremental",), **changes):
     config = replace(DIGITS, **changes)
     benchmarks = {name: compose(config, setting=name) for name in settings}
     ids = [SequenceId("evaluation", first, number) for number in range(2)]
-    return order_checksums(benchmarks, ids).tolist()
+    return order_checksums(benchmarks, ids, sequences_of(benchmarks, ids)).tolist()
 
 
 @pytest.mark.parametrize(
