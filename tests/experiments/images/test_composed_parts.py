@@ -18,6 +18,7 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_suite
+from everlight_experiments.commands.user_benchmark import identified_by_file
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.benchmarks.statements import Statement, statement_paragraph
 from everlight_experiments.core50 import config as core50
@@ -180,6 +181,8 @@ def test_a_prepared_benchmark_has_the_data_and_the_training_that_are_made(digits
     expected = requested._replace(data=others[0], training=others[1])
     assert unprepared.prepared(None) == expected
     assert requested.prepared(None) is requested
+    of_a_file = identified_by_file(unprepared, "version").prepared(None)
+    assert of_a_file.fingerprint(NAIVE) == {**expected.fingerprint(NAIVE), "file": "version"}
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):
