@@ -14,7 +14,7 @@ from everlight_experiments.cl_metrics.config import PRESETS as ICIFAR
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS, load_benchmarks
 from everlight_experiments.commands.load_and_train import load_suite
-from everlight_experiments.continual.benchmarks.benchmark import Request, outlines_of
+from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.benchmarks.parts import network
 from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.continual.benchmarks.statements import statement_paragraph
@@ -52,8 +52,7 @@ def core50(frames):
         # Places in the sequences are then places in the frames.
         patch.setattr(start, "thin_test", lambda frames, count: frames)
         request = Request("core50", CORE50["demo"])
-        benchmarks = core50_benchmark.batch_benchmarks(request, "object", ("NI", "NC", "NIC"))
-        return outlines_of(benchmarks)
+        return core50_benchmark.batch_benchmarks(request, "object", ("NI", "NC", "NIC"))
 
 
 @pytest.mark.parametrize(("scenario", "batches"), [("NI", 6), ("NC", 9), ("NIC", 59)])
@@ -138,7 +137,7 @@ def test_a_published_hyperparameter_is_a_row_of_its_own():
 def test_variants_are_rows_after_their_methods():
     words = ["digits", "--methods", "EWC", "ER", "--no-published", "--variants", "review"]
     loaded = load_suite(options_of("run", words))
-    assert [row.name for row in loaded.rows] == ["naive", "EWC", "ER", "ER, review"]
+    assert [method.name for method in loaded.methods] == ["naive", "EWC", "ER", "ER, review"]
 
 
 def test_more_seeds_than_there_are_orders_are_refused():

@@ -9,7 +9,8 @@ from everlight_experiments.cl_metrics.published_tables import PRINTED
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report.criteria import PublishedNumbers
-from everlight_experiments.continual.training.queue import jobs_of
+from everlight_experiments.continual.training.programs import method_on
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.images.benchmark import image_benchmarks
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
@@ -29,8 +30,9 @@ def experiment(config: PaperConfig, folder: RunFolder, options: PaperOptions) ->
     )
     benchmarks = image_benchmarks(request)
     first = next(iter(benchmarks.values()))
-    rows = [first.row(PAPER_METHODS[name]) for name in config.methods]
-    return Experiment(benchmarks, jobs_of(benchmarks, rows, config.seeds))
+    methods = [method_on(first, PAPER_METHODS[name]) for name in config.methods]
+    jobs = [Job(column, method, config.seeds) for method in methods for column in benchmarks]
+    return Experiment(benchmarks, jobs)
 
 
 def published_criteria(results: Results[PaperConfig, None]) -> PublishedNumbers:

@@ -16,9 +16,8 @@ from everlight_experiments.commands.user_benchmark import (
 )
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
+    Benchmarks,
     Request,
-    RequestedBenchmarks,
-    UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.config import SETTINGS, BenchmarkConfig
 from everlight_experiments.continual.benchmarks.run_data import AddedData
@@ -41,7 +40,7 @@ class Entry(NamedTuple, Generic[C]):
     """A row of the registry."""
 
     configs: Mapping[AnyPreset, C]
-    make: Callable[[Request[C]], RequestedBenchmarks]
+    make: Callable[[Request[C]], Benchmarks]
     """Benchmarks by setting."""
     has_settings: bool = False
     """True if the benchmark has settings of its own."""
@@ -112,7 +111,7 @@ def load_benchmarks(
     options: RunOptions | TuneOptions,
     user_benchmark: Benchmark | UserStream | None = None,
     added: Sequence[AddedData] = (),
-) -> RequestedBenchmarks:
+) -> Benchmarks:
     """Return the benchmarks that the options select, by setting.
 
     `user_benchmark` is what `load_user_benchmark` read, if the options name a user's file. `added`
@@ -141,10 +140,8 @@ def load_benchmarks(
             changed_options(default_config(options.benchmark, options.preset), request.config)
         )
         has_rows = user_benchmark is not None and user_benchmark.features is not None
-        if has_rows or request.config.features is not None:
-            source = "rows of numbers" if has_rows else "--features"
-            request.config.refuse_replaced(given_options(options), source)
-            changes = [option for option in changes if not request.config.is_replaced(option)]
+        request.config.refuse_replaced(given_options(options), has_rows)
+        changes = [option for option in changes if not request.config.is_replaced(option, has_rows)]
         benchmarks = (
             BENCHMARKS[name].make(request)
             if user_benchmark is None
@@ -157,12 +154,7 @@ def load_benchmarks(
             selection = selection._replace(validation_tasks=options.validation_tasks)
         return benchmark._replace(selection=selection)
 
-    return {
-        setting: benchmark._replace(outline=selecting(benchmark.outline))
-        if isinstance(benchmark, UnpreparedBenchmark)
-        else selecting(benchmark)
-        for setting, benchmark in benchmarks.items()
-    }
+    return {setting: selecting(benchmark) for setting, benchmark in benchmarks.items()}
 
 
 def _request_of(options: RunOptions | TuneOptions, name: str) -> Request:
@@ -178,7 +170,7 @@ def _request_of(options: RunOptions | TuneOptions, name: str) -> Request:
     )
 
 
-def _of_stream(request: Request[Config], user_stream: UserStream) -> RequestedBenchmarks:
+def _of_stream(request: Request[Config], user_stream: UserStream) -> Benchmarks:
     benchmarks = user_stream_benchmarks(request, user_stream)
     return {
         setting: identified_by_file(benchmark, user_stream.version)

@@ -77,18 +77,18 @@ def run_grid(options: GridOptions) -> Path:
             print(f"{name}: {line}", flush=True)
     folder = RunFolder("grid", "", options, shared=True)
     for name, suite in suites.items():
-        outline = next(iter(suite.outlines.values()))
-        print(f"{name}: {outline.data.words}", flush=True)
+        first = next(iter(suite.benchmarks.values()))
+        print(f"{name}: {first.data.words}", flush=True)
     benchmarks, outcomes = train_suites(folder, options, suites)
     folder.save_results(**arrays_of(outcomes))
-    rows = _rows_of(suites)
+    methods = _methods_of(suites)
     left_out = [
-        left_out_table(suite.rows, {f"{name}, {setting}": benchmark.setting.capabilities})
+        left_out_table(suite.methods, {f"{name}, {setting}": benchmark.setting.capabilities})
         for name, suite in suites.items()
-        for setting, benchmark in suite.outlines.items()
+        for setting, benchmark in suite.benchmarks.items()
     ]
     not_run = [row for table in left_out for row in table.rows]
-    title = f"Continual learning: {len(rows)} methods on {', '.join(suites)}"
+    title = f"Continual learning: {len(methods)} methods on {', '.join(suites)}"
     firsts = {
         name: next(bench for bench in benchmarks.values() if bench.prefix == name)
         for name in suites
@@ -98,8 +98,9 @@ def run_grid(options: GridOptions) -> Path:
         for name, first in firsts.items()
     }
     summary_rows = _summary_rows(options, firsts, rules, folder.duration())
-    ranks = _ranks(benchmarks, outcomes, rows)
-    summary = _results_summary(folder.path, benchmarks, outcomes, ranks, _headline(ranks, rows))
+    ranks = _ranks(benchmarks, outcomes, methods)
+    sentences = _headline(ranks, methods)
+    summary = _results_summary(folder.path, benchmarks, outcomes, ranks, sentences)
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
         ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
@@ -109,11 +110,13 @@ def run_grid(options: GridOptions) -> Path:
     return write_report(folder.path, title, Report(summary_rows, sections, summary))
 
 
-def _rows_of(suites: Mapping[str, Suite]) -> list[Method]:
+def _methods_of(suites: Mapping[str, Suite]) -> list[Method]:
     """Return the methods of all benchmarks, in the table's order; the user's own come last."""
     positions = {name: position for position, name in enumerate(METHODS)}
-    rows = {row.label: row for suite in suites.values() for row in suite.rows}
-    return sorted(rows.values(), key=lambda row: positions.get(row.row_name, len(positions)))
+    methods = {method.label: method for suite in suites.values() for method in suite.methods}
+    return sorted(
+        methods.values(), key=lambda method: positions.get(method.row_name, len(positions))
+    )
 
 
 def runs_of(options: GridOptions) -> dict[str, RunOptions]:
@@ -199,7 +202,7 @@ def _summary_rows(
 
 
 def _ranks(
-    benchmarks: Benchmarks, outcomes: Outcomes, rows: Sequence[Method]
+    benchmarks: Benchmarks, outcomes: Outcomes, methods: Sequence[Method]
 ) -> dict[str, list[float]]:
     """Return a method's ranks in the benchmarks where it ran, the lowest mean rank first."""
     finals = {
@@ -207,7 +210,7 @@ def _ranks(
         for column, by_name in outcomes.items()
     }
     means = mean_ranks(finals, {column: benchmarks[column].prefix for column in finals})
-    ran = [row.name for row in rows if row.name in means]
+    ran = [method.name for method in methods if method.name in means]
     return {name: means[name] for name in sorted(ran, key=lambda name: np.mean(means[name]))}
 
 
@@ -269,12 +272,12 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
     return table_of(caption, {name: name for name in order}, columns, marks)
 
 
-def _headline(ranks: Mapping[str, Sequence[float]], rows: Sequence[Method]) -> tuple[str, ...]:
+def _headline(ranks: Mapping[str, Sequence[float]], methods: Sequence[Method]) -> tuple[str, ...]:
     """Return the question, the method of the best mean rank with its interval, and the baseline.
 
     Methods compete that ran on the most benchmarks; those with all data at once are references.
     """
-    references = {row.name for row in rows if row.is_reference}
+    references = {method.name for method in methods if method.is_reference}
     most = max(map(len, ranks.values()))
     full = [name for name, values in ranks.items() if len(values) == most]
     ranked = [name for name in full if name not in references] or full

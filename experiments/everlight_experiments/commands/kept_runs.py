@@ -20,11 +20,7 @@ from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.commands.option_defaults import read_options
 from everlight_experiments.commands.options import GridOptions, RunOptions, UpdateOptions
-from everlight_experiments.continual.benchmarks.benchmark import (
-    Benchmark,
-    UnpreparedBenchmark,
-    prepare_benchmark,
-)
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.benchmarks.run_data import AddedData, SequenceId
 from everlight_experiments.continual.training.continuation import CONTINUES
 from everlight_experiments.continual.training.runner import NETS
@@ -116,43 +112,41 @@ def _earlier_folder(run: Path, stored: Path) -> Path:
     )
 
 
-def rebuild_benchmarks(
-    run: KeptRun, settings: Sequence[str]
-) -> tuple[dict[str, Benchmark], list[Method]]:
+def rebuild_benchmarks(run: KeptRun, settings: Sequence[str]) -> tuple[Benchmarks, list[Method]]:
     """Return the benchmark of a run in every given setting, and every method on it."""
     # Settings of earlier starts are there too.
     selected = None if run.options.setting is None else tuple(settings)
-    all_rows = dataclasses.replace(
+    all_methods = dataclasses.replace(
         run.options, setting=selected, methods=tuple(METHODS), published=True
     )
-    loaded = load_suite(all_rows, run.added)
+    loaded = load_suite(all_methods, run.added)
     benchmarks = {}
     for setting in settings:
         benchmark = loaded.benchmarks[setting]
         # Only what a folder prepares needs it open.
-        if isinstance(benchmark, UnpreparedBenchmark):
-            benchmark = prepare_benchmark(benchmark, run.open_folder())
+        if benchmark.prepare is not None:
+            benchmark = benchmark.prepared(run.open_folder())
         benchmarks[setting] = benchmark
-    return benchmarks, loaded.rows
+    return benchmarks, loaded.methods
 
 
-def find_row(run: KeptRun, setting: str, rows: Sequence[Method], method: str) -> Method:
-    """Return the row of a method whose networks a run kept.
+def find_method(run: KeptRun, setting: str, methods: Sequence[Method], name: str) -> Method:
+    """Return the method of a name, whose networks a run kept.
 
     Raises:
       DataError: there are none, with the methods of which there are; or they are those of another
         version of a user's file.
     """
     labels = names_in(run.nets / setting)
-    check_name("net of method", method, [Method.name_in(label) for label in labels])
-    row = next((row for row in rows if row.name == method), None)
-    if row is None or row.label not in labels:
-        raise DataError(f"{run.folder}: its {method} was trained with another version of your file")
-    return row
+    check_name("net of method", name, [Method.name_in(label) for label in labels])
+    method = next((method for method in methods if method.name == name), None)
+    if method is None or method.label not in labels:
+        raise DataError(f"{run.folder}: its {name} was trained with another version of your file")
+    return method
 
 
 def verified_hyperparameter(
-    checkpoints: Checkpoints, task: int, benchmark: Benchmark, row: Method, seq_id: SequenceId
+    checkpoints: Checkpoints, task: int, benchmark: Benchmark, method: Method, seq_id: SequenceId
 ) -> float:
     """Return the hyper-parameter of a kept network.
 
@@ -161,7 +155,7 @@ def verified_hyperparameter(
     """
     stored = checkpoints.fingerprint(task)
     stored = {name: value for name, value in stored.items() if name != CONTINUES}
-    fingerprint = benchmark.run_fingerprint(row, seq_id, stored["hyperparameter"])
+    fingerprint = benchmark.run_fingerprint(method, seq_id, stored["hyperparameter"])
     if changed := name_differences(stored, fingerprint):
         raise DataError(f"{checkpoints.folder} belongs to other data or settings ({changed})")
     return stored["hyperparameter"]

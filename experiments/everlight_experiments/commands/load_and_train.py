@@ -32,16 +32,12 @@ from everlight_experiments.commands.user_strategy import load_strategy
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
     Benchmarks,
-    RequestedBenchmarks,
     Setting,
-    UnpreparedBenchmark,
-    outlines_of,
-    prepare_benchmark,
 )
 from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.continual.training.outcome import Outcomes
-from everlight_experiments.continual.training.programs import MethodPrograms, row_on
+from everlight_experiments.continual.training.programs import MethodPrograms, method_on
 from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
 from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.continual.training.train import train_benchmarks
@@ -81,17 +77,12 @@ OTHER_NAMES = {
 class Suite(NamedTuple):
     """Benchmarks by setting, and the methods to train on them."""
 
-    benchmarks: RequestedBenchmarks
-    rows: list[Method]
+    benchmarks: Benchmarks
+    methods: list[Method]
     options: RunOptions
     """Options that a run records; a user's benchmark has no configuration in them."""
     lines: list[str]
     """Lines for the user on methods that are left out or of little use (`applicable_methods`)."""
-
-    @property
-    def outlines(self) -> Benchmarks:
-        """Return what is known of the benchmarks before the run's folder is open."""
-        return outlines_of(self.benchmarks)
 
 
 def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
@@ -110,13 +101,12 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     user_benchmark = load_user_benchmark(options.benchmark) if is_file else None
     options = with_user_config(options, user_benchmark)
     benchmarks = load_benchmarks(configure_options(options, requested), user_benchmark, added)
-    outlines = outlines_of(benchmarks)
-    applicable, lines = applicable_methods(options, outlines, requested)
-    rows = fitted_methods(options, next(iter(outlines.values())), applicable)
-    ready = {name: bench for name, bench in benchmarks.items() if isinstance(bench, Benchmark)}
-    trace_user_strategies(ready, rows)
-    rows = with_published(rows) if options.published else rows
-    return Suite(benchmarks, rows, options, lines + _lines_on_options(outlines))
+    applicable, lines = applicable_methods(options, benchmarks, requested)
+    methods = fitted_methods(options, next(iter(benchmarks.values())), applicable)
+    ready = {name: bench for name, bench in benchmarks.items() if bench.prepare is None}
+    trace_user_strategies(ready, methods)
+    methods = with_published(methods) if options.published else methods
+    return Suite(benchmarks, methods, options, lines + _lines_on_options(benchmarks))
 
 
 def _lines_on_options(benchmarks: Benchmarks) -> list[str]:
@@ -136,9 +126,10 @@ def requested_methods(options: RunOptions) -> list[Method]:
     """
     names = selected_methods(options.methods)
     strategies = [load_strategy(spec) for spec in options.strategy]
-    if len({row.name for row in strategies}) < len(strategies):
+    if len({strategy.name for strategy in strategies}) < len(strategies):
         raise DataError("two strategies have the same name; rename one")
-    return [row for name, row in METHODS.items() if name in names or name == "naive"] + strategies
+    named = [method for name, method in METHODS.items() if name in names or name == "naive"]
+    return named + strategies
 
 
 def configure_options(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
@@ -164,10 +155,14 @@ def fitted_methods(
     Raises:
       DataError: values of hyper-parameters that cannot be used.
     """
-    rows = [row_on(benchmark, method) for method in methods]
-    grids = read_hyperparameters([text for text in options.hyperparameters if text != WORD], rows)
-    rows = [row._replace(hyperparameters=grids.get(row.name, row.hyperparameters)) for row in rows]
-    return with_variants(rows, options.variants or ())
+    methods = [method_on(benchmark, method) for method in methods]
+    texts = [text for text in options.hyperparameters if text != WORD]
+    grids = read_hyperparameters(texts, methods)
+    fitted = [
+        method._replace(hyperparameters=grids.get(method.name, method.hyperparameters))
+        for method in methods
+    ]
+    return with_variants(fitted, options.variants or ())
 
 
 def selected_methods(names: Sequence[str]) -> list[str]:
@@ -185,7 +180,7 @@ def selected_methods(names: Sequence[str]) -> list[str]:
 
 
 def applicable_methods(
-    options: MethodOptions, benchmarks: Benchmarks, rows: Sequence[Method]
+    options: MethodOptions, benchmarks: Benchmarks, methods: Sequence[Method]
 ) -> tuple[list[Method], list[str]]:
     """Return the methods without those that `--methods all` leaves out, and lines for the user.
 
@@ -194,7 +189,7 @@ def applicable_methods(
     name = benchmark_name(options.benchmark)
     settings = [benchmark.setting for benchmark in benchmarks.values()]
     left_out, warned, selected = defaultdict(list), defaultdict(list), []
-    for method in rows:
+    for method in methods:
         reasons = [why_left_out(method, name, setting.capabilities) for setting in settings]
         named = method.name in options.methods
         if named or not all(reasons):
@@ -218,13 +213,13 @@ def _name_list(names: Sequence[str], reason: str) -> str:
     return f"{', '.join(names)}, which {reason}{f'; give {remedy}' if remedy else ''}"
 
 
-def trace_user_strategies(benchmarks: Benchmarks, rows: Sequence[Method]) -> None:
+def trace_user_strategies(benchmarks: Benchmarks, methods: Sequence[Method]) -> None:
     """Trace runs of the user's own strategies.
 
     Raises:
       DataError: a strategy fails; the message has the line of its file.
     """
-    for job in jobs_of(benchmarks, [row for row in rows if row.version], 1):
+    for job in jobs_of(benchmarks, [method for method in methods if method.version], 1):
         MethodPrograms(benchmarks[job.column]).trace(job.method)
 
 
@@ -235,21 +230,24 @@ def train_suites(
 
     The argument has the benchmarks by their name in the folder; a single one may have the name "".
     """
-    benchmarks: dict[str, Benchmark] = {}
+    requested: dict[str, Benchmark] = {}
     jobs: list[Job] = []
     for name, suite in suites.items():
-        columns = {}
-        for setting, benchmark in suite.benchmarks.items():
-            column = f"{name}, {setting}" if name else setting
-            columns[column] = prepare_benchmark(benchmark, folder)._replace(prefix=name)
-            if isinstance(benchmark, UnpreparedBenchmark):
-                # The others were traced before the folder was made.
-                trace_user_strategies({column: columns[column]}, suite.rows)
-        benchmarks |= columns
-        jobs += jobs_of(columns, suite.rows, options.seeds)
+        columns = {
+            f"{name}, {setting}" if name else setting: benchmark._replace(prefix=name)
+            for setting, benchmark in suite.benchmarks.items()
+        }
+        requested |= columns
+        jobs += jobs_of(columns, suite.methods, options.seeds)
     runners = runners_of(
-        folder, benchmarks, options.seed, options.validation_seeds, options.keep_nets
+        folder, requested, options.seed, options.validation_seeds, options.keep_nets
     )
+    benchmarks = {column: runner.benchmark for column, runner in runners.items()}
+    for column, benchmark in requested.items():
+        # The others were traced before the folder was made.
+        if benchmark.prepare is not None:
+            methods = [job.method for job in jobs if job.column == column]
+            trace_user_strategies({column: benchmarks[column]}, methods)
     return benchmarks, train_benchmarks(folder, runners, jobs)
 
 
@@ -263,9 +261,9 @@ def refuse_without_values(suite: Suite) -> None:
     if not isinstance(config, Config) or config.validation_fraction:
         return
     values = [
-        shlex.quote(f"{row.name}={row.hyperparameters[0]:g}")
-        for row in suite.rows
-        if len(row.hyperparameters) > 1
+        shlex.quote(f"{method.name}={method.hyperparameters[0]:g}")
+        for method in suite.methods
+        if len(method.hyperparameters) > 1
     ]
     if values:
         raise DataError(
@@ -276,7 +274,7 @@ def refuse_without_values(suite: Suite) -> None:
 
 
 def refuse_inapplicable(
-    benchmarks: Benchmarks, names: Sequence[str], rows: Sequence[Method]
+    benchmarks: Benchmarks, names: Sequence[str], methods: Sequence[Method]
 ) -> None:
     """Refuse requested methods, and strategies of the user, that apply in no setting.
 
@@ -284,7 +282,7 @@ def refuse_inapplicable(
       DataError: the message names the methods and the reason.
     """
     settings = [benchmark.setting for benchmark in benchmarks.values()]
-    for method in rows:
+    for method in methods:
         reasons = [incompatibility(method, setting.capabilities) for setting in settings]
         if (method.name in names or method.version) and all(reasons):
             remedy = _remedy(method, settings[0])

@@ -13,7 +13,7 @@ from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import open_existing
 from everlight_experiments.commands.kept_runs import (
     KeptRun,
-    find_row,
+    find_method,
     names_in,
     read_kept_run,
     rebuild_benchmarks,
@@ -54,23 +54,23 @@ def load_net(
     """
     stored = read_kept_run(Path(run), benchmark)
     setting = _setting_of(stored, setting)
-    benchmarks, rows = rebuild_benchmarks(stored, [setting])
-    row, loaded = find_row(stored, setting, rows, method), benchmarks[setting]
-    check_name("seed", str(seed), names_in(stored.nets / setting / row.label))
-    checkpoints = open_existing(nets_folder(stored.folder, stored.prefix, setting, row, seed))
+    benchmarks, methods = rebuild_benchmarks(stored, [setting])
+    trained, loaded = find_method(stored, setting, methods, method), benchmarks[setting]
+    check_name("seed", str(seed), names_in(stored.nets / setting / trained.label))
+    checkpoints = open_existing(nets_folder(stored.folder, stored.prefix, setting, trained, seed))
     check_name("task", str(task), [str(number) for number in checkpoints.numbers()])
     seq_id = SequenceId("evaluation", stored.options.seed, seed - stored.options.seed)
-    hyperparameter = verified_hyperparameter(checkpoints, task, loaded, row, seq_id)
-    programs, sequence = MethodPrograms(loaded), loaded.data.sequence(row, seq_id)
-    saved = checkpoints.restore(task, programs.saved_shapes(row)).state
+    hyperparameter = verified_hyperparameter(checkpoints, task, loaded, trained, seq_id)
+    programs, sequence = MethodPrograms(loaded), loaded.data.sequence(trained, seq_id)
+    saved = checkpoints.restore(task, programs.saved_shapes(trained)).state
     return SavedNet(
         class_names=() if loaded.data.images is None else tuple(loaded.data.images.class_names),
         task_classes=classes_of_tasks(sequence),
         learner=saved.learner,
         memory=saved.memory,
-        build=programs.build(row),
-        data=loaded.run_data(row, sequence, hyperparameter, seq_id.seed),
-        size=loaded.training.protocol(row).evaluation_batch,
+        build=programs.build(trained),
+        data=loaded.run_data(trained, sequence, hyperparameter, seq_id.seed),
+        size=loaded.training.protocol(trained).evaluation_batch,
         masked="class scores" in loaded.setting.capabilities,
     )
 

@@ -54,7 +54,7 @@ def train_and_report(options: RunOptions) -> TrainedReport:
     """Train the methods, save their numbers and return the report; raises as `run_benchmark`."""
     suite = load_suite(options)
     options = suite.options
-    refuse_inapplicable(suite.outlines, options.methods, suite.rows)
+    refuse_inapplicable(suite.benchmarks, options.methods, suite.methods)
     refuse_without_values(suite)
     print(*suite.lines, sep="\n", end="\n" * bool(suite.lines), flush=True)
     folder = RunFolder("run", benchmark_name(options.benchmark), options, shared=True)
@@ -67,6 +67,8 @@ def train_and_report(options: RunOptions) -> TrainedReport:
     )
     if options.keep_nets:
         summary_rows.append(NETS_KEPT)
-    title = f"Continual learning of {benchmark.name}: {len(suite.rows)} methods"
-    summary, sections = report_sections(folder.path, ReportInput(benchmarks, outcomes, suite.rows))
+    title = f"Continual learning of {benchmark.name}: {len(suite.methods)} methods"
+    summary, sections = report_sections(
+        folder.path, ReportInput(benchmarks, outcomes, suite.methods)
+    )
     return TrainedReport(folder, title, Report(summary_rows, sections, summary), outcomes)

@@ -37,15 +37,10 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
-from everlight_experiments.continual.benchmarks.benchmark import (
-    Benchmarks,
-    RequestedBenchmarks,
-    outlines_of,
-    prepare_benchmark,
-)
+from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
 from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.training.estimate import estimate_duration
-from everlight_experiments.continual.training.programs import row_on
+from everlight_experiments.continual.training.programs import method_on
 from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
 from everlight_experiments.continual.training.runner import Runner, choice_of
 from everlight_experiments.report.cells import final_cell, interval_cell, spread
@@ -120,26 +115,26 @@ def run_tune(options: TuneOptions) -> Path:
     candidates = configs_of(options)
     trials: list[Trial] = []
     with loading_once():
-        first = outlines_of(load_benchmarks(replace(options, config=candidates[0].config)))
-        rows = [row_on(next(iter(first.values())), METHODS[name]) for name in names]
-        refuse_inapplicable(first, options.methods, rows)
-        rows, lines = applicable_methods(options, first, rows)
+        first = load_benchmarks(replace(options, config=candidates[0].config))
+        methods = [method_on(next(iter(first.values())), METHODS[name]) for name in names]
+        refuse_inapplicable(first, options.methods, methods)
+        methods, lines = applicable_methods(options, first, methods)
         print(*lines, sep="\n", end="\n" * bool(lines), flush=True)
-        _refuse_unlike(options, first, rows, candidates)
+        _refuse_unlike(options, first, methods, candidates)
         folder = RunFolder(
             "tune",
             split_preset(options.benchmark)[0],
             options,
             shared=True,
         )
-        grids = [job.method.hyperparameters for job in jobs_of(first, rows, 1)]
+        grids = [job.method.hyperparameters for job in jobs_of(first, methods, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
         is_estimated = False
         for place, candidate in enumerate(candidates):
             benchmarks = load_benchmarks(replace(options, config=candidate.config))
             runners = _runners(folder, options, benchmarks, candidate.changes)
-            jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, rows, 1)
+            jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, methods, 1)
             for job in jobs:
                 runners[job.column].check_validation(job.method)
             if not is_estimated:
@@ -224,13 +219,13 @@ def run_command(options: TuneOptions, config: Any) -> str:
 def _refuse_unlike(
     options: TuneOptions,
     first: Benchmarks,
-    rows: Sequence[Method],
+    methods: Sequence[Method],
     candidates: Sequence[Candidate],
 ) -> None:
     """Refuse values that change the data, which methods apply, or nothing, before any training."""
     seen: dict[str, str] = {}
     for candidate in candidates:
-        benchmarks = outlines_of(load_benchmarks(replace(options, config=candidate.config)))
+        benchmarks = load_benchmarks(replace(options, config=candidate.config))
         label = candidate.label
         option = f"{VARY} {label}"
         for column, benchmark in benchmarks.items():
@@ -241,7 +236,9 @@ def _refuse_unlike(
                 )
             if benchmark.setting.capabilities != first[column].setting.capabilities:
                 raise DataError(f"{option} changes which methods apply; run them separately")
-        identity = repr([bench.fingerprint(row) for bench in benchmarks.values() for row in rows])
+        identity = repr(
+            [bench.fingerprint(method) for bench in benchmarks.values() for method in methods]
+        )
         if (same := seen.setdefault(identity, label)) != label:
             raise DataError(f"{option} trains what {same} does: it changes nothing here")
 
@@ -249,17 +246,16 @@ def _refuse_unlike(
 def _runners(
     folder: RunFolder,
     options: TuneOptions,
-    benchmarks: RequestedBenchmarks,
+    benchmarks: Benchmarks,
     changes: Mapping[str, Any],
 ) -> dict[str, Runner]:
     """Return the runners of one combination of values, by column."""
     # Another order on the command line repeats no training.
     prefix = label_of(dict(sorted(changes.items())))
-    prepared = {
-        column: prepare_benchmark(benchmark, folder)._replace(prefix=prefix)
-        for column, benchmark in benchmarks.items()
+    with_prefix = {
+        column: benchmark._replace(prefix=prefix) for column, benchmark in benchmarks.items()
     }
-    return runners_of(folder, prepared, options.seed, options.validation_seeds)
+    return runners_of(folder, with_prefix, options.seed, options.validation_seeds)
 
 
 def _estimate(

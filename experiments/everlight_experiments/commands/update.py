@@ -22,7 +22,7 @@ from everlight_data.runs.checkpoints import open_existing
 from everlight_data.sets.loading import loading_once
 from everlight_experiments.commands.kept_runs import (
     KeptRun,
-    find_row,
+    find_method,
     names_in,
     read_kept_run,
     rebuild_benchmarks,
@@ -158,7 +158,7 @@ def load_update(options: UpdateOptions) -> Update:
     settings = run.settings()
     if run.prefix:
         raise DataError(f"{options.run} is a grid of benchmarks; give a run of one benchmark")
-    benchmarks, rows = rebuild_benchmarks(run, settings)
+    benchmarks, methods = rebuild_benchmarks(run, settings)
     later, _ = rebuild_benchmarks(run._replace(added=(*run.added, options.added)), settings)
     earlier = {
         setting: EarlierRuns(run, setting, benchmark, MethodPrograms(benchmark))
@@ -167,16 +167,16 @@ def load_update(options: UpdateOptions) -> Update:
     jobs, lines = [], []
     for setting, runs in earlier.items():
         names = {Method.name_in(label) for label in names_in(run.nets / setting)}
-        in_order = [row.name for row in rows if row.name in names]
+        in_order = [method.name for method in methods if method.name in names]
         for name in options.methods or in_order:
-            row = find_row(run, setting, rows, name)
-            reason = obstacle(row, later[setting])
+            method = find_method(run, setting, methods, name)
+            reason = obstacle(method, later[setting])
             if reason and options.methods:
                 raise DataError(f"{name} {reason}; leave it out of --methods")
             if reason:
                 lines.append(f"leaves out {name}, which {reason}")
             else:
-                jobs.append(_job(options, runs, row))
+                jobs.append(_job(options, runs, method))
     if not jobs:
         raise DataError(f"{options.run} has no method that can be updated: {'; '.join(lines)}")
     seeds = {(job.seeds, first) for job, first in jobs}
@@ -191,22 +191,22 @@ def load_update(options: UpdateOptions) -> Update:
     return Update(earlier, later, [job for job, _ in jobs], first, lines, unapplied)
 
 
-def _job(options: UpdateOptions, runs: EarlierRuns, row: Method) -> tuple[Job, int]:
+def _job(options: UpdateOptions, runs: EarlierRuns, method: Method) -> tuple[Job, int]:
     """Return the job of a method with its first seed."""
-    numbers = runs.seeds(row)
+    numbers = runs.seeds(method)
     first = numbers[0] if options.seed is None else options.seed
     later = [seed for seed in numbers if seed >= first]
     count = max(1, len(later)) if options.seeds is None else options.seeds
-    verified = [runs.hyperparameter(row, seed) for seed in range(first, first + count)]
-    values = (verified[0],) if row.hyperparameters else ()
-    return Job(runs.setting, row._replace(hyperparameters=values), count), first
+    verified = [runs.hyperparameter(method, seed) for seed in range(first, first + count)]
+    values = (verified[0],) if method.hyperparameters else ()
+    return Job(runs.setting, method._replace(hyperparameters=values), count), first
 
 
-def obstacle(row: Method, later: Benchmark) -> str | None:
+def obstacle(method: Method, later: Benchmark) -> str | None:
     """Return why a method cannot learn the new task; None where it can."""
-    if row.planned_total is not None:
-        return OBSTACLES[row.planned_total]
-    return incompatibility(row, later.setting.capabilities)
+    if method.planned_total is not None:
+        return OBSTACLES[method.planned_total]
+    return incompatibility(method, later.setting.capabilities)
 
 
 def _continuation(runs: EarlierRuns) -> Continuation:
@@ -254,8 +254,9 @@ def _report(
     ]
     if update.unapplied:
         summary_rows.append(("Not applied to the new images", f"the run's {update.unapplied}"))
-    rows = list({job.method.name: job.method for job in update.jobs}.values())
-    summary, sections = report_sections(folder.path, ReportInput(update.benchmarks, outcomes, rows))
+    methods = list({job.method.name: job.method for job in update.jobs}.values())
+    general = ReportInput(update.benchmarks, outcomes, methods)
+    summary, sections = report_sections(folder.path, general)
     tables = [
         _table(f"{column}, {name}", outcome)
         for column, by_method in outcomes.items()

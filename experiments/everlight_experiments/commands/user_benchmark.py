@@ -9,9 +9,10 @@ from everlight_data.user_code.objects import load_object
 from everlight_data.user_code.streams import UserStream, read_stream
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.user_strategy import naming_lines
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Data, Training
 from everlight_experiments.images.config import PICTURES
 from everlight_experiments.run_folder.config_options import changed_options
+from everlight_experiments.run_folder.folder import RunFolder
 
 _FORM = (
     "give my_file.py:my_benchmark, a Benchmark, or a stream: two lists, of training and of test "
@@ -51,12 +52,22 @@ def load_user_benchmark(reference: str) -> Benchmark | UserStream:
 
 def identified_by_file(benchmark: Benchmark, version: str) -> Benchmark:
     """Return the benchmark whose runs are identified by the version of a user's file too."""
-    training = benchmark.training
+    prepare = benchmark.prepare
 
-    def fingerprint(method: Method) -> dict[str, Any]:
-        return {**training.fingerprint(method), "file": version}
+    def identified(training: Training) -> Training:
+        def fingerprint(method: Method) -> dict[str, Any]:
+            return {**training.fingerprint(method), "file": version}
 
-    return benchmark._replace(training=training._replace(fingerprint=fingerprint))
+        return training._replace(fingerprint=fingerprint)
+
+    def prepare_identified(folder: RunFolder) -> tuple[Data, Training]:
+        data, training = prepare(folder)
+        return data, identified(training)
+
+    return benchmark._replace(
+        training=identified(benchmark.training),
+        prepare=None if prepare is None else prepare_identified,
+    )
 
 
 def with_user_config(

@@ -13,13 +13,11 @@ from typing import Generic, NamedTuple, TypeVar
 import numpy as np
 from jaxtyping import Bool
 
-from everlight.continual.methods.method import Method
+from everlight.continual.methods.method import Method, incompatibility
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.benchmark import (
     PAPER_VALIDATION_SEEDS,
     Benchmarks,
-    RequestedBenchmarks,
-    prepare_benchmark,
 )
 from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.report.criteria import NO_PUBLISHED_NUMBERS, PublishedNumbers
@@ -70,12 +68,14 @@ D = TypeVar("D")
 class Experiment(NamedTuple, Generic[D]):
     """Benchmarks and methods that a paper trains with one configuration."""
 
-    benchmarks: RequestedBenchmarks
+    benchmarks: Benchmarks
     jobs: Sequence[Job]
-    """Methods by column, each with its number of seeds."""
+    """Methods by column, as `programs.method_on` returns them, each with its number of seeds."""
     hidden_columns: frozenset[str] = frozenset()
     """Columns that only the paper's own sections show."""
     data: D = None
+    left_out: Sequence[Job] = ()
+    """Jobs of methods that apply in no column of the general report, which has the reasons."""
 
     @property
     def shown_columns(self) -> list[str]:
@@ -88,12 +88,36 @@ class Experiment(NamedTuple, Generic[D]):
         return max(job.seeds for job in self.jobs)
 
     @property
-    def rows(self) -> list[Method]:
-        """Methods of the general report, each once."""
-        methods = {
-            job.method.name: job.method for job in self.jobs if job.column in self.shown_columns
-        }
-        return list(methods.values())
+    def methods(self) -> list[Method]:
+        """Methods of the general report, each once; those that are left out come last."""
+        jobs = [job for job in self.jobs if job.column in self.shown_columns]
+        return list({job.method.name: job.method for job in (*jobs, *self.left_out)}.values())
+
+    def reason(self, job: Job) -> str | None:
+        """Return why a job's method does not apply in its column; None where it does."""
+        return incompatibility(job.method, self.benchmarks[job.column].setting.capabilities)
+
+    def applicable(self) -> "Experiment[D]":
+        """Return the experiment with the jobs whose method applies in their column.
+
+        Columns without a job are left out too.
+
+        Raises:
+          DataError: no method applies in any column; the message has the first and its reason.
+        """
+        jobs = [job for job in self.jobs if self.reason(job) is None]
+        if not jobs:
+            method = self.jobs[0].method
+            raise DataError(f"no method applies here: {method.name} {self.reason(self.jobs[0])}")
+        columns = {job.column for job in jobs}
+        benchmarks = {name: bench for name, bench in self.benchmarks.items() if name in columns}
+        trained = {job.method.name for job in jobs if job.column not in self.hidden_columns}
+        return self._replace(
+            benchmarks=benchmarks,
+            jobs=jobs,
+            hidden_columns=self.hidden_columns & columns,
+            left_out=[job for job in self.jobs if job.method.name not in trained],
+        )
 
 
 class Results(NamedTuple, Generic[C, D]):
@@ -177,7 +201,7 @@ class Paper(NamedTuple, Generic[C, D]):
           DataError: data are missing or wrong, or settings do not fit together.
         """
         for part in vars(options.config).values():
-            if isinstance(part, BenchmarkConfig) and getattr(part, "features", None) is not None:
+            if isinstance(part, BenchmarkConfig):
                 part.refuse_replaced(given_options(options))
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
@@ -192,12 +216,12 @@ class Paper(NamedTuple, Generic[C, D]):
 
 def train_paper(paper: Paper[C, D], folder: RunFolder, options: PaperOptions) -> Results[C, D]:
     """Train every method on every benchmark, and save the outcomes."""
-    experiment = paper.experiment(options.config, folder, options)
-    benchmarks = {
-        column: prepare_benchmark(benchmark, folder)
-        for column, benchmark in experiment.benchmarks.items()
-    }
-    runners = runners_of(folder, benchmarks, options.seed, PAPER_VALIDATION_SEEDS)
+    requested = paper.experiment(options.config, folder, options)
+    experiment = requested.applicable()
+    for name, job in {job.method.name: job for job in experiment.left_out}.items():
+        print(f"leaves out {name}, which {requested.reason(job)}", flush=True)
+    runners = runners_of(folder, experiment.benchmarks, options.seed, PAPER_VALIDATION_SEEDS)
+    benchmarks = {column: runner.benchmark for column, runner in runners.items()}
     outcomes = train_benchmarks(folder, runners, experiment.jobs)
     results = Results(folder.path, options.config, experiment, benchmarks, outcomes, options.seed)
     arrays = paper.arrays(results)
@@ -211,7 +235,9 @@ def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) 
     shown = {column: results.benchmarks[column] for column in experiment.shown_columns}
     if paper.results_summary is None:
         by_column = {column: results.outcomes[column] for column in shown}
-        general = ReportInput(shown, by_column, experiment.rows, paper.published_numbers(results))
+        general = ReportInput(
+            shown, by_column, experiment.methods, paper.published_numbers(results)
+        )
         summary, sections = report_sections(folder.path, general)
     else:
         summary, sections = paper.results_summary(results), []

@@ -34,12 +34,12 @@ from everlight_data.runs.finished_runs import matrix_name
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
+    Benchmarks,
     Data,
     Request,
     Selection,
     Setting,
     Training,
-    UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.metric import Metric, Metrics, once_per_run
 from everlight_experiments.continual.benchmarks.parts import load_features
@@ -140,9 +140,7 @@ METRICS = Metrics(
 )
 
 
-def core50_benchmarks(
-    scenario: Scenario, request: Request[Core50Config]
-) -> dict[str, UnpreparedBenchmark]:
+def core50_benchmarks(scenario: Scenario, request: Request[Core50Config]) -> Benchmarks:
     """Return the benchmark of a scenario, for any methods.
 
     Raises:
@@ -154,8 +152,10 @@ def core50_benchmarks(
 
 def batch_benchmarks(
     request: Request[Core50Config], level: Level, scenarios: Sequence[Scenario]
-) -> dict[str, UnpreparedBenchmark]:
+) -> Benchmarks:
     """Return the benchmarks of scenarios, which share frames, weights and features.
+
+    Weights and features are made in the run's folder; until then the frames are shapes alone.
 
     Raises:
       DataError: data or weights that cannot be used.
@@ -163,21 +163,20 @@ def batch_benchmarks(
     config, seed = request.config, request.seed
     check_net(config)
     material = load_material(config, level, seed)
-    start = functools.cache(partial(_load_weights, config, material, seed, request.runs))
-    outline = start_of_shapes(material.frames.images)
+    weights = functools.cache(partial(_load_weights, config, material, seed, request.runs))
 
-    def scenario_benchmark(scenario: Scenario) -> UnpreparedBenchmark:
-        schedule = schedule_of(config, scenario)
+    def benchmark_of(scenario: Scenario, start: InitialWeights) -> Benchmark:
+        return core50_benchmark(config, schedule_of(config, scenario), material, seed, start)
 
-        def prepare(folder: RunFolder) -> tuple[Data, Training]:
-            weights = start(folder)
-            data = _data(schedule, material, seed, weights)
-            return data, _training(config, schedule, material, weights)
+    def prepare(scenario: Scenario, folder: RunFolder) -> tuple[Data, Training]:
+        benchmark = benchmark_of(scenario, weights(folder))
+        return benchmark.data, benchmark.training
 
-        benchmark = core50_benchmark(config, schedule, material, seed, outline)
-        return UnpreparedBenchmark(benchmark, prepare)
-
-    return {scenario: scenario_benchmark(scenario) for scenario in scenarios}
+    shapes_alone = start_of_shapes(material.frames.images)
+    return {
+        scenario: benchmark_of(scenario, shapes_alone)._replace(prepare=partial(prepare, scenario))
+        for scenario in scenarios
+    }
 
 
 class BlankFrames(LabelledFrames):
@@ -250,7 +249,7 @@ def core50_benchmark(
 ) -> Benchmark:
     """Return a benchmark of published orders."""
     capabilities = {"class scores", "one label", "last weights", "pretrained layers", "named head"}
-    if getattr(config, "features", None) is None:
+    if not config.has_features:
         capabilities.add("layer outputs")
     if schedule.scenario == "NC":
         capabilities.add("disjoint classes")

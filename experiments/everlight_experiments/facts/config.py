@@ -41,8 +41,8 @@ GRIDS: Mapping[str, tuple[float, ...]] = {
 }
 # The paper's methods, EWC, IMM's mean, and the values that SI's and MAS's papers recommend.
 PAPER_METHODS: dict[str, Method] = {
-    row.name: row
-    for row in with_published(
+    method.name: method
+    for method in with_published(
         [
             METHODS["naive" if name == "finetune" else name]._replace(name=name)
             for name in (*TABLES[:-1], "EWC", "IMM mean", "joint")

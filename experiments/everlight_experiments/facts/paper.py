@@ -20,6 +20,7 @@ from everlight_experiments.continual.paper import (
     Results,
     Verdict,
 )
+from everlight_experiments.continual.training.programs import method_on
 from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.facts import report
 from everlight_experiments.facts.benchmark import fact_benchmarks
@@ -123,7 +124,8 @@ def experiment(
 
 def middle_values(benchmark: Benchmark, method: Method, count: int) -> Method:
     """Return a method with a number of values from the middle of its grid."""
-    grid = benchmark.row(method).hyperparameters
+    method = method_on(benchmark, method)
+    grid = method.hyperparameters
     first = max(0, len(grid) // 2 - count // 2)
     return method._replace(hyperparameters=grid[first : first + count])
 

@@ -38,13 +38,12 @@ from everlight_data.runs.finished_runs import matrix_name
 from everlight_data.sets.image_set import PerClass
 from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmark,
+    Benchmarks,
     Data,
     Request,
-    RequestedBenchmarks,
     Selection,
     Setting,
     Training,
-    UnpreparedBenchmark,
 )
 from everlight_experiments.continual.benchmarks.metric import (
     Axis,
@@ -94,7 +93,7 @@ class IIRCInputs(NamedTuple):
     sequence: Sequences
 
 
-def iirc_benchmarks(request: Request[IIRCConfig]) -> RequestedBenchmarks:
+def iirc_benchmarks(request: Request[IIRCConfig]) -> Benchmarks:
     """Return the benchmark of `everlight run iirc`, whose last configurations are for validation.
 
     Raises:
@@ -111,9 +110,8 @@ def iirc_benchmarks(request: Request[IIRCConfig]) -> RequestedBenchmarks:
         prepared = benchmark_of(decodable(config, data, folder))
         return prepared.data, prepared.training
 
-    bench = benchmark_of(data)
     skips = config.undecodable == "skip"
-    return {SETTING: UnpreparedBenchmark(bench, prepare) if skips else bench}
+    return {SETTING: benchmark_of(data)._replace(prepare=prepare if skips else None)}
 
 
 def shapes(config: IIRCConfig) -> Benchmark:

@@ -24,7 +24,8 @@ from everlight_experiments.continual.paper import (
 )
 from everlight_experiments.continual.report.metric_items import plot_shares
 from everlight_experiments.continual.training.outcome import Outcome
-from everlight_experiments.continual.training.queue import jobs_of
+from everlight_experiments.continual.training.programs import method_on
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.iirc import benchmark as iirc
 from everlight_experiments.iirc.config import (
     FORMS,
@@ -64,8 +65,8 @@ def experiment(
         raise DataError(f"--configurations {runs}; {base.data} has {available}")
     loaded = iirc.load_inputs(base, iirc.decodable(base, data, folder), options.runs)
     benchmarks = {iirc.SETTING: iirc.iirc_benchmark(base, loaded, options.seed)}
-    rows = [FORMS[name] for name in config.methods]
-    ablated = [row for row in rows if row.name in config.ablated]
+    methods = [method_on(benchmarks[iirc.SETTING], FORMS[name]) for name in config.methods]
+    ablated = [method for method in methods if method.name in config.ablated]
     aside = {}
     for count in config.ablation if ablated else ():
         column = column_of(count)
@@ -74,7 +75,8 @@ def experiment(
         scores_alone = benchmark.setting.metrics._replace(others=())
         setting = benchmark.setting._replace(metrics=scores_alone)
         aside[column] = benchmark._replace(prefix=f"{count}-exemplars", setting=setting)
-    jobs = [*jobs_of(benchmarks, rows, runs), *jobs_of(aside, ablated, runs)]
+    jobs = [Job(iirc.SETTING, method, runs) for method in methods]
+    jobs += [Job(column, method, runs) for method in ablated for column in aside]
     return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
 
 

@@ -8,7 +8,8 @@ from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.config import SettingName
 from everlight_experiments.continual.paper import Experiment, Paper, PaperOptions, Results
 from everlight_experiments.continual.report import reproduction
-from everlight_experiments.continual.training.queue import jobs_of
+from everlight_experiments.continual.training.programs import method_on
+from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import Config, config_of
 from everlight_experiments.report.writer import Column, Section, Table
@@ -37,7 +38,7 @@ def methods_with(buffer_size: int | None, methods: Iterable[Method]) -> list[Met
 def experiment_of(
     name: str, columns: Mapping[str, TableColumn], seeds: int, options: PaperOptions
 ) -> Experiment[None]:
-    """Return a benchmark for every column, with the methods that apply to it.
+    """Return a benchmark for every column, with its methods.
 
     Args:
       name: name of the benchmarks.
@@ -52,11 +53,8 @@ def experiment_of(
         benchmark = compose(
             config, name=name, setting=setting, seed=options.seed, runs=options.runs
         )
-        rows = [benchmark.row(method) for method in methods]
-        column_jobs = jobs_of({column: benchmark}, rows, seeds)
-        if column_jobs:
-            benchmarks[column] = benchmark._replace(prefix=column)
-            jobs += column_jobs
+        benchmarks[column] = benchmark._replace(prefix=column)
+        jobs += [Job(column, method_on(benchmark, method), seeds) for method in methods]
     return Experiment(benchmarks, jobs)
 
 

@@ -77,7 +77,7 @@ _LWF_PER_TASK = PAPER_METHODS["LwF"]._replace(fixed=FrozenDict(times_tasks=True)
 # classes, and none where the task is given.
 _BIR_WITHOUT_GATES = PAPER_METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS, gated_share=0.0))
 _BIR_OF_TASKS = PAPER_METHODS["BI-R"]._replace(fixed=FrozenDict(_OF_PIXELS, gating="task"))
-_SCENARIO_ROWS: dict[Scenario, dict[str, Method]] = {
+_SCENARIO_METHODS: dict[Scenario, dict[str, Method]] = {
     "task-incremental": {"LwF": _LWF_PER_TASK, "BI-R": _BIR_WITHOUT_GATES},
     "domain-incremental": {"LwF": _LWF_PER_TASK, "BI-R": _BIR_OF_TASKS},
     "class-incremental": {},
@@ -127,8 +127,8 @@ class PaperConfig:
                 "FROMP": (FROMP_COEFFICIENTS[scenario],),
             },
         )
-        rows = [{**PAPER_METHODS, **_SCENARIO_ROWS[scenario]}[name] for name in self.methods]
-        return TableColumn(config, rows, "class-incremental" if by_domain else scenario)
+        methods = [{**PAPER_METHODS, **_SCENARIO_METHODS[scenario]}[name] for name in self.methods]
+        return TableColumn(config, methods, "class-incremental" if by_domain else scenario)
 
 
 MNIST = Config(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
+from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.config import DEMO, PaperConfig
 from everlight_experiments.cl_metrics.paper import PAPER
@@ -45,3 +46,17 @@ def test_the_report_has_both_settings(tmp_path):
     differs = r"\(config\.benchmark\.learning_rate: stored 0\.003, now 0\.01\)"
     with pytest.raises(DataError, match=differs):
         PAPER.run(replace(options, config=changed))
+
+
+def test_without_boundaries_methods_that_act_at_them_are_left_out_with_the_reason(tmp_path):
+    protocol = replace(TINY.benchmark.protocol, epochs=1, select="last", boundaries=False)
+    config = replace(TINY, benchmark=replace(TINY.benchmark, protocol=protocol), seeds=1)
+    options = options_of("paper cl-metrics", ["--runs", str(tmp_path)])
+    report = PAPER.run(replace(options, config=config))
+    methods = {name.split("/")[1] for name in arrays_of(report) if "incremental/" in name}
+    assert methods == {"Naive"}
+    page, reason = report.read_text(), INCOMPATIBILITIES["task boundaries"]
+    for setting in ("task-incremental", "class-incremental"):
+        assert f"<td>EWC, {setting}</td><td>{reason}</td>" in page
+    with pytest.raises(DataError, match=f"^no method applies here: EWC {reason}$"):
+        PAPER.run(replace(options, config=replace(config, methods=("EWC",)), tag="ewc"))

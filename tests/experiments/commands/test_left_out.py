@@ -97,7 +97,7 @@ def test_epochs_that_the_online_setting_does_not_read_are_named():
     (line,) = suite.lines
     assert line.startswith("--epochs changes nothing in the setting online")
     epochs = {
-        name: benchmark.training.protocol(suite.rows[-1]).epochs
+        name: benchmark.training.protocol(suite.methods[-1]).epochs
         for name, benchmark in suite.benchmarks.items()
     }
     assert epochs == {"class-incremental": 7, "online": 1}
@@ -107,12 +107,12 @@ def test_epochs_that_the_online_setting_does_not_read_are_named():
 
 def test_the_command_leaves_them_out_of_split_digits():
     loaded = load_suite(options_of("run", ["digits", "--methods", "all", "--no-published"]))
-    names = {row.name for row in loaded.rows}
+    names = {row.name for row in loaded.methods}
     assert not names & (FOR_PRETRAINED | {*REPRODUCTIONS})
     assert {"ER", "SLCA", "CoFiMA", "CWR*", "nearest mean"} <= names
     assert len(loaded.lines) == 3
     requested = ["digits", "--methods", "TIES", "--no-published"]
-    assert [row.name for row in load_suite(options_of("run", requested)).rows] == [
+    assert [row.name for row in load_suite(options_of("run", requested)).methods] == [
         "naive",
         "TIES",
     ]

@@ -7,7 +7,7 @@ from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import load_suite
-from everlight_experiments.continual.training.programs import MethodPrograms, row_on
+from everlight_experiments.continual.training.programs import MethodPrograms, method_on
 from tests.experiments.command_runs import run
 
 ONLINE = ("digits", "--setting", "online", "--tasks", "2", "--validation-seeds", "1")
@@ -20,9 +20,10 @@ def loaded(*words):
 
 
 def test_without_boundaries_methods_that_act_at_them_are_left_out():
-    benchmarks, rows, *_ = loaded("--no-boundaries")
+    benchmarks, methods, *_ = loaded("--no-boundaries")
     (benchmark,) = benchmarks.values()
-    by_name = {row.name: incompatibility(row, benchmark.setting.capabilities) for row in rows}
+    capabilities = benchmark.setting.capabilities
+    by_name = {method.name: incompatibility(method, capabilities) for method in methods}
     assert {by_name[name] for name in ACTING} == {INCOMPATIBILITIES["task boundaries"]}
     assert {by_name[name] for name in NOT_ACTING} == {None}
     runner = MethodPrograms(benchmark)
@@ -34,7 +35,7 @@ def test_by_default_online_boundaries_are_for_methods_that_act_at_them():
     runner = MethodPrograms(benchmark)
     assert runner.protocol(METHODS["EWC"]).boundaries
     assert not runner.protocol(METHODS["ER"]).boundaries
-    assert row_on(benchmark, METHODS["EWC"]).requirements == METHODS["EWC"].requirements
+    assert method_on(benchmark, METHODS["EWC"]).requirements == METHODS["EWC"].requirements
 
 
 @pytest.mark.parametrize("setting", ["online", "class-incremental", "task-incremental"])

@@ -18,10 +18,7 @@ from everlight_experiments.cl_metrics import config as cl_metrics
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.load_and_train import load_suite
-from everlight_experiments.continual.benchmarks.benchmark import (
-    UnpreparedBenchmark,
-    prepare_benchmark,
-)
+from everlight_experiments.commands.user_benchmark import identified_by_file
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.benchmarks.statements import Statement, statement_paragraph
 from everlight_experiments.core50 import config as core50
@@ -165,7 +162,7 @@ def test_the_replay_batch_size_is_an_option_of_every_paper_s_benchmark(name, pre
 def test_requested_hyperparameters_replace_the_tables():
     words = ["digits", "--methods", "EWC", "MAS", "LwF"]
     options = options_of("run", [*words, "--hyperparameters", "LwF=2", "EWC=1e6,1e2,1e2"])
-    rows = {row.name: row.hyperparameters for row in load_suite(options).rows}
+    rows = {row.name: row.hyperparameters for row in load_suite(options).methods}
     assert rows["EWC"] == (100, 1e6)
     assert rows["LwF"] == (2,)
     assert rows["MAS"] == METHODS["MAS"].hyperparameters
@@ -180,10 +177,12 @@ def test_a_prepared_benchmark_has_the_data_and_the_training_that_are_made(digits
         chosen=(Statement("Given."),), grids={"EWC": (7.0,)}, validation_tasks=2
     )
     requested = digits._replace(selection=selection, prefix="p", name="n")
-    unprepared = UnpreparedBenchmark(requested, lambda folder: others)
-    prepared = requested._replace(data=others[0], training=others[1])
-    assert prepare_benchmark(unprepared, None) == prepared
-    assert prepare_benchmark(requested, None) is requested
+    unprepared = requested._replace(prepare=lambda folder: others)
+    expected = requested._replace(data=others[0], training=others[1])
+    assert unprepared.prepared(None) == expected
+    assert requested.prepared(None) is requested
+    of_a_file = identified_by_file(unprepared, "version").prepared(None)
+    assert of_a_file.fingerprint(NAIVE) == {**expected.fingerprint(NAIVE), "file": "version"}
 
 
 def test_the_report_names_the_options_that_were_given(tmp_path):

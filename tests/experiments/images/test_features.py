@@ -16,7 +16,6 @@ from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.run import run_benchmark
-from everlight_experiments.continual.benchmarks.benchmark import outlines_of, prepare_benchmark
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.iirc.paper import PAPER
 from everlight_experiments.run_folder.folder import RunFolder
@@ -107,10 +106,10 @@ def test_the_papers_benchmarks_are_learned_from_features(name, tmp_path, monkeyp
     words = [*words.split(), "--seeds", "1", "--validation-seeds", "1"]
     options = requested(tmp_path, *words, benchmark=name)
     folder = RunFolder("run", name, options, shared=True)
-    benchmark = prepare_benchmark(load_benchmarks(options)[setting], folder)
+    benchmark = load_benchmarks(options)[setting].prepared(folder)
     assert "1,280 features of EfficientNet-Lite0" in benchmark.training.words
     plain_options = requested(tmp_path, *words, benchmark=name, features=None)
-    plain = outlines_of(load_benchmarks(plain_options))[setting]
+    plain = load_benchmarks(plain_options)[setting]
     assert benchmark.data.checksums[-1] not in plain.data.checksums
     assert len(benchmark.data.checksums) == 4
     for method in (METHODS["naive"], METHODS["nearest mean"]):

@@ -198,7 +198,7 @@ def test_all_methods_are_those_that_take_recurring_classes():
     (benchmark,) = loaded.benchmarks.values()
     applied = {
         row.name
-        for row in loaded.rows
+        for row in loaded.methods
         if incompatibility(row, benchmark.setting.capabilities) is None
     }
     assert not applied & {"iCaRL", "BiC", "LUCIR", "WA", "SS-IL", "X-DER-RPC", "HAT", "PackNet"}

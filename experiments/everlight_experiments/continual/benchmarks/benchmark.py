@@ -160,6 +160,16 @@ class Benchmark(NamedTuple):
     selection: Selection
     prefix: str = ""
     """Prefix of its file names in the folder of a run with several benchmarks."""
+    prepare: Callable[[RunFolder], tuple[Data, Training]] | None = None
+    """Function that makes data and training in a run's folder, such as by pretraining. Those that
+    the benchmark has until then are for checks alone. None if nothing has to be made."""
+
+    def prepared(self, folder: RunFolder) -> "Benchmark":
+        """Return the benchmark as runs are trained on it, with what has to be made in a folder."""
+        if self.prepare is None:
+            return self
+        data, training = self.prepare(folder)
+        return self._replace(data=data, training=training, prepare=None)
 
     @property
     def score(self) -> str:
@@ -192,11 +202,6 @@ class Benchmark(NamedTuple):
         if seq_id.use == "validation" and self.selection.validation_tasks is not None:
             fingerprint["validation_tasks"] = self.selection.validation_tasks
         return fingerprint
-
-    def row(self, method: Method) -> Method:
-        """Return a method with its grid on this benchmark."""
-        grid = self.selection.grids.get(method.name, method.hyperparameters)
-        return method._replace(hyperparameters=grid)
 
     def select_by(self, run: TrainedRun) -> float:
         """Return the value by which hyper-parameters are selected."""
@@ -234,34 +239,6 @@ class Benchmark(NamedTuple):
 
 Benchmarks = Mapping[str, Benchmark]
 """Benchmarks of a run by the name of their column: the setting, or prefix and setting."""
-
-
-class UnpreparedBenchmark(NamedTuple):
-    """A benchmark whose data and training are made in the run's folder, such as by pretraining."""
-
-    outline: Benchmark
-    """The benchmark as far as it is known before, for checks; nothing is trained on it."""
-    prepare: Callable[[RunFolder], tuple[Data, Training]]
-
-
-RequestedBenchmarks = Mapping[str, Benchmark | UnpreparedBenchmark]
-"""Benchmarks by column before the run's folder is open."""
-
-
-def outlines_of(benchmarks: RequestedBenchmarks) -> dict[str, Benchmark]:
-    """Return what is known of the benchmarks before the run's folder is open."""
-    return {
-        column: benchmark.outline if isinstance(benchmark, UnpreparedBenchmark) else benchmark
-        for column, benchmark in benchmarks.items()
-    }
-
-
-def prepare_benchmark(benchmark: Benchmark | UnpreparedBenchmark, folder: RunFolder) -> Benchmark:
-    """Return a benchmark that can be trained on, prepared in the folder if it has to be."""
-    if not isinstance(benchmark, UnpreparedBenchmark):
-        return benchmark
-    data, training = benchmark.prepare(folder)
-    return benchmark.outline._replace(data=data, training=training)
 
 
 C = TypeVar("C", bound=BenchmarkConfig)

@@ -45,24 +45,37 @@ class BenchmarkConfig:
     another form, such as checksums of the data."""
 
     @property
+    def has_features(self) -> bool:
+        """True if the option `--features`, which not every benchmark has, replaces the images."""
+        return getattr(self, "features", None) is not None
+
+    @property
     def replaced_by_features(self) -> tuple[str, ...]:
         """Options of images and networks that are not read where features replace the images."""
         return ()
 
-    def is_replaced(self, option: str) -> bool:
-        """Return True if features replace an option, or the part that it belongs to."""
-        return option.partition(".")[0] in self.replaced_by_features
+    def is_replaced(self, option: str, has_rows: bool = False) -> bool:
+        """Return True if features replace an option, or the part that it belongs to.
 
-    def refuse_replaced(self, options: Collection[str], source: str = "--features") -> None:
-        """Refuse options, without `--`, that features from `source` replace.
+        Args:
+          option: name of the option, without `--`.
+          has_rows: whether the data are rows of numbers, which are features without `--features`.
+        """
+        replaces = has_rows or self.has_features
+        return replaces and option.partition(".")[0] in self.replaced_by_features
+
+    def refuse_replaced(self, options: Collection[str], has_rows: bool = False) -> None:
+        """Refuse options that features replace; see `is_replaced`.
 
         Raises:
           DataError: the message has the first of them and the remedy.
         """
-        for option in filter(self.is_replaced, options):
-            rate = option == "learning-rate"
-            remedy = "give --features-learning-rate" if rate else "leave it out"
-            raise DataError(f"--{option} is not read with {source}; {remedy}")
+        source = "rows of numbers" if has_rows else "--features"
+        for option in options:
+            if self.is_replaced(option, has_rows):
+                rate = option == "learning-rate"
+                remedy = "give --features-learning-rate" if rate else "leave it out"
+                raise DataError(f"--{option} is not read with {source}; {remedy}")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the values that identify a run as JSON holds them, those of parts in mappings."""

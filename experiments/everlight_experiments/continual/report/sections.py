@@ -78,7 +78,7 @@ class ReportInput(NamedTuple):
     benchmarks: Benchmarks
     outcomes: Outcomes
     """Outcomes by column and method."""
-    rows: Sequence[Method]
+    methods: Sequence[Method]
     """All methods, including those that do not apply in some column."""
     published_numbers: PublishedNumbers = NO_PUBLISHED_NUMBERS
 
@@ -90,9 +90,8 @@ class ReportInput(NamedTuple):
     @property
     def naive(self) -> str:
         """Name of plain finetuning in this report; empty without it."""
-        return next(
-            (row.name for row in self.rows if row.strategy_key == METHODS["naive"].strategy_key), ""
-        )
+        key = METHODS["naive"].strategy_key
+        return next((method.name for method in self.methods if method.strategy_key == key), "")
 
     @property
     def score(self) -> str:
@@ -105,7 +104,7 @@ class ReportInput(NamedTuple):
         A method with a diverged run has no rank.
         """
         finals = {name: outcome.final.mean() for name, outcome in self.outcomes[column].items()}
-        references = {row.name for row in self.rows if row.is_reference}
+        references = {method.name for method in self.methods if method.is_reference}
         sequential = [name for name in finals if name not in references] or list(finals)
         ranked = [name for name in sequential if not np.isnan(finals[name])]
         return sorted(ranked, key=lambda name: -finals[name])
@@ -113,19 +112,19 @@ class ReportInput(NamedTuple):
 
 def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Section]]:
     """Return the opening and the sections of the report; pictures go into the folder."""
-    outcomes, rows, benchmark = report.outcomes, report.rows, report.benchmark
+    outcomes, methods, benchmark = report.outcomes, report.methods, report.benchmark
     capabilities = {
         column: benchmark.setting.capabilities for column, benchmark in report.benchmarks.items()
     }
     selection = hyperparameters_table(benchmark.criterion, choices_of(outcomes))
     details = {
         "Learning rates and arguments of the methods": (
-            argument_meanings(outcomes, rows),
+            argument_meanings(outcomes, methods),
             settings_table(outcomes),
         ),
-        "Your own strategy against the others": ((), user_strategy_table(outcomes, rows)),
+        "Your own strategy against the others": ((), user_strategy_table(outcomes, methods)),
         "Selection of hyper-parameters": ((), selection),
-        "Methods not applicable here": ((), left_out_table(rows, capabilities)),
+        "Methods not applicable here": ((), left_out_table(methods, capabilities)),
     }
     sections = [
         *(_column(folder, column, report) for column in outcomes),
@@ -136,9 +135,9 @@ def report_sections(folder: Path, report: ReportInput) -> tuple[Summary, list[Se
 
 
 def _results_summary(folder: Path, report: ReportInput) -> Summary:
-    benchmark, outcomes, rows = report.benchmark, report.outcomes, report.rows
-    published_numbers = report.published_numbers
-    at_once = {row.name for row in rows if row.strategy_key == METHODS["joint"].strategy_key}
+    benchmark, outcomes, methods = report.benchmark, report.outcomes, report.methods
+    published_numbers, joint = report.published_numbers, METHODS["joint"].strategy_key
+    at_once = {method.name for method in methods if method.strategy_key == joint}
     curves = {
         column: {
             name: outcome.over_time[:, -1:] if name in at_once else outcome.over_time
@@ -151,7 +150,7 @@ def _results_summary(folder: Path, report: ReportInput) -> Summary:
         folder / "accuracy_over_time.png",
         curves,
         what,
-        order=[row.name for row in rows],
+        order=[method.name for method in methods],
         published=published_numbers.curves,
         paper=published_numbers.name,
         rows=1 if len(curves) < 4 else 2,
@@ -187,7 +186,7 @@ def _headline(report: ReportInput) -> tuple[str, ...]:
 def _runner_up(column: str, report: ReportInput) -> str:
     """Return the second sequential method and its distance from the best; empty without one."""
     by_name, ranked = report.outcomes[column], report.rank_methods(column)
-    strategies = {row.name: row.strategy_key for row in report.rows}
+    strategies = {method.name: method.strategy_key for method in report.methods}
     # A method's other hyper-parameter does not make another method.
     second = next((name for name in ranked[1:] if strategies[name] != strategies[ranked[0]]), None)
     if second is None:

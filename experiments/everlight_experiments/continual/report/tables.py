@@ -191,9 +191,9 @@ def costs_table(by_name: Mapping[str, Outcome]) -> Table:
     return table_of("Costs.", by_name, COSTS, {"–": "–: not known."})
 
 
-def user_strategy_table(outcomes: Outcomes, rows: Sequence[Method]) -> Table:
+def user_strategy_table(outcomes: Outcomes, methods: Sequence[Method]) -> Table:
     """Return differences of a user's strategies from all others."""
-    strategies = [row.name for row in rows if row.version]
+    strategies = [method.name for method in methods if method.version]
     pairs = {
         f"{mine} above {name}, {column}": paired_cells(by_name[mine], by_name[name])
         for column, by_name in outcomes.items()
@@ -303,33 +303,33 @@ def settings_table(outcomes: Outcomes) -> Table:
     return Table(caption, columns, cells, marks={DRAWN: drawn, UNBOUNDED: unbounded})
 
 
-def argument_meanings(outcomes: Outcomes, rows: Sequence[Method]) -> list[str]:
+def argument_meanings(outcomes: Outcomes, methods: Sequence[Method]) -> list[str]:
     """Return a line for every argument of the table, with its methods and its meaning.
 
     A method's row with another hyper-parameter is not listed again.
     """
     by_meaning: dict[tuple[str, str], list[str]] = {}
-    first = {row.strategy_key: row for row in reversed(rows)}
-    for row in reversed(first.values()):
-        trained = [by_name[row.name] for by_name in outcomes.values() if row.name in by_name]
+    first = {method.strategy_key: method for method in reversed(methods)}
+    for method in reversed(first.values()):
+        trained = [by_name[method.name] for by_name in outcomes.values() if method.name in by_name]
         shown = {name for outcome in trained for name in outcome.arguments}
-        for name, meaning in row.argument_meanings.items():
+        for name, meaning in method.argument_meanings.items():
             if name in shown:
-                by_meaning.setdefault((name.replace("_", " "), meaning), []).append(row.name)
+                by_meaning.setdefault((name.replace("_", " "), meaning), []).append(method.name)
     return [
-        f"{name} ({', '.join(methods)}): {meaning}"
-        for (name, meaning), methods in sorted(by_meaning.items())
+        f"{name} ({', '.join(names)}): {meaning}"
+        for (name, meaning), names in sorted(by_meaning.items())
     ]
 
 
 def left_out_table(
-    rows: Sequence[Method], capabilities: Mapping[str, frozenset[Requirement]]
+    methods: Sequence[Method], capabilities: Mapping[str, frozenset[Requirement]]
 ) -> Table:
     """Return the methods that were not run in some column, with the requirement that it lacks."""
     reasons = {
         f"{method.name}, {column}": reason
         for column, offered in capabilities.items()
-        for method in rows
+        for method in methods
         if (reason := incompatibility(method, offered)) is not None
     }
     return table_of("Methods that were not run.", reasons, [ColumnSpec("reason", str)])

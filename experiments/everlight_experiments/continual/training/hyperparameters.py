@@ -20,7 +20,8 @@ def read_hyperparameters(
       DataError: a text is not NAME=NUMBER,...; a method is not run, has no hyper-parameter or
         occurs twice; or a value is negative, not a number, or infinite in 32 bits.
     """
-    known, grids = {row.name: row for row in methods if row.hyperparameters}, {}
+    known = {method.name: method for method in methods if method.hyperparameters}
+    grids: dict[str, tuple[float, ...]] = {}
     for text in texts:
         name, equals, values = text.partition("=")
         option = f"--hyperparameters {text!a}"

@@ -51,19 +51,20 @@ def build_with(benchmark: Benchmark, method: Method) -> Build:
     return build
 
 
-def row_on(benchmark: Benchmark, method: Method) -> Method:
-    """Return a method's row on a benchmark, with its grid there.
+def method_on(benchmark: Benchmark, method: Method) -> Method:
+    """Return a method as commands and papers train it on a benchmark, with its grid there.
 
     Without task boundaries, a method that acts at the start or end of a task requires them.
     """
-    row = benchmark.row(method)
+    grid = benchmark.selection.grids.get(method.name, method.hyperparameters)
+    method = method._replace(hyperparameters=grid)
     # Methods that do not apply cannot be built.
-    applies = incompatibility(row, benchmark.setting.capabilities) is None
-    if not applies or benchmark.training.protocol(row).boundaries:
-        return row
-    if not MethodPrograms(benchmark).strategy(row).needs_boundaries:
-        return row
-    return row._replace(requirements=(*row.requirements, "task boundaries"))
+    applies = incompatibility(method, benchmark.setting.capabilities) is None
+    if not applies or benchmark.training.protocol(method).boundaries:
+        return method
+    if not MethodPrograms(benchmark).strategy(method).needs_boundaries:
+        return method
+    return method._replace(requirements=(*method.requirements, "task boundaries"))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -41,7 +41,7 @@ def runners_of(
     validation_seeds: int,
     keep_nets: bool = False,
 ) -> dict[str, Runner]:
-    """Return a runner for every benchmark; they share compiled programs.
+    """Return a runner for every benchmark, prepared in the folder; they share compiled programs.
 
     Raises:
       DataError: a metric has the name of another number of the results.
@@ -49,9 +49,10 @@ def runners_of(
     for benchmark in benchmarks.values():
         check_metric_names(benchmark.setting.metrics)
     builds: Builds = {}
+    prepared = {column: benchmark.prepared(folder) for column, benchmark in benchmarks.items()}
     return {
         column: Runner(folder, MethodPrograms(benchmark, builds), seed, validation_seeds, keep_nets)
-        for column, benchmark in benchmarks.items()
+        for column, benchmark in prepared.items()
     }
 
 
@@ -71,14 +72,14 @@ def check_metric_names(metrics: Metrics) -> None:
             )
 
 
-def jobs_of(benchmarks: Benchmarks, rows: Sequence[Method], seeds: int) -> list[Job]:
-    """Return every method, with its grid, on every benchmark that it applies to.
+def jobs_of(benchmarks: Benchmarks, methods: Sequence[Method], seeds: int) -> list[Job]:
+    """Return every method on every benchmark that it applies to; see `programs.method_on`.
 
     Settings follow each other within a method: they may share programs.
     """
     return [
         Job(column, method, seeds)
-        for method in rows
+        for method in methods
         for column, benchmark in benchmarks.items()
         if incompatibility(method, benchmark.setting.capabilities) is None
     ]

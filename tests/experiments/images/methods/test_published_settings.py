@@ -129,7 +129,7 @@ def test_the_command_takes_them_and_a_further_value(monkeypatch):
         fingerprints, expected = benchmark.fingerprint(METHODS[name]), result.with_buffer(200)[name]
         assert fingerprints["learning_rate"] == expected.learning_rate
         assert fingerprints["replay_batch_size"] == expected.replay_batch_size
-    values = {row.name: row.hyperparameters for row in map(benchmark.row, loaded.rows)}
+    values = {row.name: row.hyperparameters for row in loaded.methods}
     assert values["SI"] == (0.1,)
 
 
