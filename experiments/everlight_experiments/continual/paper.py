@@ -136,14 +136,14 @@ class Claim(NamedTuple, Generic[T]):
     """A claim of a paper with its test."""
 
     text: str
-    needs: tuple[str, ...]
+    requirements: tuple[str, ...]
     """Names of the outcomes without which the test cannot run."""
     test: Callable[[Mapping[str, T]], Verdict]
     """Function from a run's outcomes by name to the verdict."""
 
     def check(self, outcomes: Mapping[str, T]) -> Finding:
         """Return the claim with its verdict in a run, by the run's outcomes."""
-        missing = set(self.needs) - outcomes.keys()
+        missing = set(self.requirements) - outcomes.keys()
         return Finding(self.text, not_run(missing) if missing else self.test(outcomes))
 
 

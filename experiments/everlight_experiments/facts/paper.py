@@ -89,7 +89,7 @@ CLAIMS = tuple(
 
 def findings(values: report.Values) -> list[Finding]:
     """Return the claims about the benchmarks that ran, checked."""
-    return [claim.check(values) for claim in CLAIMS if values.keys() >= set(claim.needs)]
+    return [claim.check(values) for claim in CLAIMS if values.keys() >= set(claim.requirements)]
 
 
 def experiment(
