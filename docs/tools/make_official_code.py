@@ -73,8 +73,8 @@ def command_values(method: Method) -> dict[str, Any]:
     protocol = config.protocol
     implicit = optimizer(config.optimizer, config.learning_rate).implicit_rate
     arguments = StrategyArguments(
-        tasks=config.tasks[0],
-        classes=2 * config.tasks[0],
+        tasks=config.number_of_tasks,
+        classes=2 * config.number_of_tasks,
         exemplars_per_class=config.exemplars_per_class,
         implicit_rate=implicit,
         replay_batch_size=config.replay_batch_size,

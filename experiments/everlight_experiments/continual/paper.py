@@ -6,7 +6,7 @@ A paper declares presets, benchmarks, methods, published numbers, findings and s
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
@@ -63,6 +63,8 @@ C = TypeVar("C")
 """Configuration of a paper's command."""
 D = TypeVar("D")
 """Data that a paper's own sections need besides outcomes; None where it needs no others."""
+T = TypeVar("T")
+"""Outcome that a claim's test reads."""
 
 
 class Experiment(NamedTuple, Generic[D]):
@@ -137,18 +139,36 @@ class Verdict(NamedTuple):
     """The check of a claim in a run."""
 
     holds: Bool[np.ndarray, "seeds"]
+    """True for the seeds for which the claim holds; empty where the run lacks something."""
     numbers: str
-    """Compared numbers, in words."""
+    """Compared numbers, or what the run lacks, in words."""
+
+
+def not_run(missing: Iterable[str]) -> Verdict:
+    """Return the verdict of a run that lacks methods or data, named in words."""
+    return Verdict(np.zeros(0, bool), f"not run: {', '.join(sorted(missing))}")
 
 
 class Finding(NamedTuple):
     """A claim of a paper with its verdict in a run."""
 
     claim: str
-    verdict: Verdict | None
-    """None where the run lacks something that the check reads."""
-    missing: frozenset[str] = frozenset()
-    """Methods or data that the run lacks, in words."""
+    verdict: Verdict
+
+
+class Claim(NamedTuple, Generic[T]):
+    """A claim of a paper with its test."""
+
+    text: str
+    requirements: tuple[str, ...]
+    """Names of the outcomes without which the test cannot run."""
+    test: Callable[[Mapping[str, T]], Verdict]
+    """Function from a run's outcomes by name to the verdict."""
+
+    def check(self, outcomes: Mapping[str, T]) -> Finding:
+        """Return the claim with its verdict in a run, by the run's outcomes."""
+        missing = set(self.requirements) - outcomes.keys()
+        return Finding(self.text, not_run(missing) if missing else self.test(outcomes))
 
 
 class Paper(NamedTuple, Generic[C, D]):
@@ -257,12 +277,10 @@ def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) 
 def findings_section(findings: Sequence[Finding], source: str) -> Section:
     """Return a table of claims with the number of seeds for which each holds."""
     rows = []
-    for claim, verdict, missing in findings:
-        if verdict is None:
-            rows.append([claim, "–", f"not run: {', '.join(sorted(missing))}"])
-        else:
-            holds = f"{np.sum(verdict.holds)} of {len(verdict.holds)}"
-            rows.append([claim, holds, verdict.numbers])
+    for claim, verdict in findings:
+        seeds = len(verdict.holds)
+        holds = f"{np.sum(verdict.holds)} of {seeds}" if seeds else "–"
+        rows.append([claim, holds, verdict.numbers])
     columns = [Column("finding"), Column("holds in"), Column("means")]
     table = Table("Findings of the paper and results of this run.", columns, rows)
     return Section("The paper's findings", [source], [table])

@@ -1,13 +1,13 @@
 """The paper's report: accuracy after every batch (figures 4 to 6), costs, and findings."""
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.paper import (
+    Claim,
     Experiment,
     Finding,
     Paper,
@@ -73,28 +73,25 @@ Curve = Float[np.ndarray, "runs t"]
 Holds = Bool[np.ndarray, "runs"]
 
 
-class Claim(NamedTuple):
-    """A claim on the methods' curves in one scenario."""
+def curve_claim(
+    scenario: str, text: str, methods: Sequence[str], holds: Callable[..., Holds]
+) -> Claim[Outcome]:
+    """Return a claim on methods' curves in one scenario, over the runs that all methods have.
 
-    scenario: str
-    text: str
-    methods: tuple[str, ...]
-    holds: Callable[..., Holds]
-    """Function from the methods' curves to whether the claim holds for each run."""
+    `holds` is the function from the curves to whether the claim holds for each run.
+    """
+    names = tuple(f"{scenario}, {method}" for method in methods)
 
-    def check(self, outcomes: Outcomes) -> Finding:
-        """Return the claim with its verdict over the runs that all methods have."""
-        claim, ran = f"{self.scenario}: {self.text}", outcomes.get(self.scenario, {})
-        if missing := set(self.methods) - ran.keys():
-            words = frozenset(f"{self.scenario}, {name}" for name in missing)
-            return Finding(claim, None, words)
-        curves = [ran[name].over_time for name in self.methods]
+    def test(outcomes: Mapping[str, Outcome]) -> Verdict:
+        curves = [outcomes[name].over_time for name in names]
         curves = [curve[: min(map(len, curves))] for curve in curves]
         numbers = (
-            f"{name} from {curve[:, 0].mean():.1%} to {curve[:, -1].mean():.1%}"
-            for name, curve in zip(self.methods, curves, strict=True)
+            f"{method} from {curve[:, 0].mean():.1%} to {curve[:, -1].mean():.1%}"
+            for method, curve in zip(methods, curves, strict=True)
         )
-        return Finding(claim, Verdict(self.holds(*curves), ", ".join(numbers)))
+        return Verdict(holds(*curves), ", ".join(numbers))
+
+    return Claim(f"{scenario}: {text}", names, test)
 
 
 def forgets(naive: Curve) -> Holds:
@@ -118,30 +115,30 @@ def bounds(naive: Curve, cwr: Curve, cumulative: Curve) -> Holds:
 
 
 _THREE = ("naive", "CWR", "cumulative")
-_BETWEEN = "CWR ends between naive and cumulative", _THREE, lies_between
+_ENDS_BETWEEN = "CWR ends between naive and cumulative"
 CLAIMS = (
-    Claim(
+    curve_claim(
         "NI",
         "the gap is modest: naive ends at three quarters of cumulative or more",
         ("naive", "cumulative"),
         lambda naive, cumulative: naive[:, -1] >= 0.75 * cumulative[:, -1],
     ),
-    Claim(
+    curve_claim(
         "NC",
         "naive forgets: it never comes back to its accuracy after the first batch",
         ("naive",),
         forgets,
     ),
-    Claim(
+    curve_claim(
         "NC",
         f"CWR rises with every batch, {100 * NOISE:.0f} points of noise allowed",
         ("CWR",),
         rises,
     ),
-    Claim("NC", *_BETWEEN),
-    Claim("NC", "cumulative bounds both after every batch but the first", _THREE, bounds),
-    Claim("NIC", *_BETWEEN),
-    Claim(
+    curve_claim("NC", _ENDS_BETWEEN, _THREE, lies_between),
+    curve_claim("NC", "cumulative bounds both after every batch but the first", _THREE, bounds),
+    curve_claim("NIC", _ENDS_BETWEEN, _THREE, lies_between),
+    curve_claim(
         "NIC",
         "CWR ends at less than two thirds of cumulative",
         ("CWR", "cumulative"),
@@ -151,8 +148,13 @@ CLAIMS = (
 
 
 def findings(outcomes: Outcomes) -> list[Finding]:
-    """Return all claims, checked."""
-    return [claim.check(outcomes) for claim in CLAIMS]
+    """Return all claims, checked; an outcome's name is its scenario and method."""
+    by_name = {
+        f"{scenario}, {method}": outcome
+        for scenario, by_method in outcomes.items()
+        for method, outcome in by_method.items()
+    }
+    return [claim.check(by_name) for claim in CLAIMS]
 
 
 def sections(results: Results[PaperConfig, None]) -> list[Section]:

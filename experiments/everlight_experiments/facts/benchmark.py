@@ -94,8 +94,10 @@ def group_tests(divided: SplitFacts) -> FactGroups:
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
 
-def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]) -> Metrics:
-    """Return all metrics; `initial` has the ranks before a sequence's first task."""
+def fact_metrics(
+    groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks] | None = None
+) -> Metrics:
+    """Return all metrics; without the ranks before a sequence's first task there is no transfer."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
     inside, _ = np.histogram(groups.counts, EDGES)
@@ -105,7 +107,7 @@ def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId],
     def scores(run: TrainedRun) -> FactScores:
         """Return every score; there is no transfer where all was learned at once."""
         start = None
-        if np.any(run.arrays["steps"][:-1]):
+        if initial is not None and np.any(run.arrays["steps"][:-1]):
             start = Ranks(*(rank[:size] for rank in initial(run.sequence_id)))
         ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
         member = jnp.asarray(run.sequence.test_member)[:, :size]
@@ -242,15 +244,22 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
                 name=split,
                 draws="initial network",
                 capabilities=frozenset(("one label", "disjoint classes", "last weights")),
-                metrics=fact_metrics(groups, shown, lambda seq_id: initial(split, seq_id)),
+                metrics=fact_metrics(groups, shown),
             ),
             training,
             Selection(config.chosen, held_out, GRIDS),
         )
 
     benchmarks = {split: split_benchmark(split) for split in SPLITS}
-    initial = initial_ranking(benchmarks)
-    return benchmarks
+    ranks = initial_ranking(benchmarks)
+    return {
+        split: benchmark._replace(
+            setting=benchmark.setting._replace(
+                metrics=fact_metrics(groups, shown, partial(ranks, split))
+            )
+        )
+        for split, benchmark in benchmarks.items()
+    }
 
 
 def setup_factory(

@@ -1,5 +1,7 @@
 """The paper's findings and experiment; `report.py` has its numbers and tables."""
 
+from functools import partial
+
 import numpy as np
 from jaxtyping import Float
 
@@ -13,12 +15,14 @@ from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.parts import inputs_of
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
+    Claim,
     Experiment,
     Finding,
     Paper,
     PaperOptions,
     Results,
     Verdict,
+    not_run,
 )
 from everlight_experiments.continual.training.programs import method_on
 from everlight_experiments.continual.training.queue import Job
@@ -30,7 +34,7 @@ from everlight_experiments.facts.config import (
     PaperConfig,
     scale_config,
 )
-from everlight_experiments.facts.published_claims import CLAIMS, GAIN, Claim, Quantity
+from everlight_experiments.facts.published_claims import GAIN, ORDERINGS, Ordering, Quantity
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
@@ -48,41 +52,45 @@ def value_of(quantity: Quantity, values: report.Values) -> Float[np.ndarray, "se
     return scale * (scores if scores.ndim == 1 else scores[:, -1])
 
 
-def findings(values: report.Values) -> list[Finding]:
-    """Return the claims about the benchmarks that ran, checked."""
-    return [
-        finding(claim, values)
-        for claim in CLAIMS
-        if {quantity.column for quantity in (*claim.first, *claim.second)} <= values.keys()
-    ]
-
-
-def finding(claim: Claim, values: report.Values) -> Finding:
-    """Return a claim with its verdict about the methods that ran."""
-    sides, cells = (claim.first, claim.second), (*claim.first, *claim.second)
+def ordering_verdict(ordering: Ordering, values: report.Values) -> Verdict:
+    """Return the verdict on an ordering, about the methods that ran."""
+    sides, cells = (ordering.first, ordering.second), (*ordering.first, *ordering.second)
     known = {cell: value_of(cell, values) for cell in cells if cell.method in values[cell.column]}
     first, second = ([cell for cell in side if cell in known] for side in sides)
-    if claim.rule == "each":
+    if ordering.rule == "each":
         pairs = [pair for pair in zip(*sides, strict=True) if known.keys() >= set(pair)]
         first, second = ([pair[place] for pair in pairs] for place in (0, 1))
-    text = f"{claim.text} (paper: {claim.in_paper})"
     if not first or not second:
-        missing = {cell.method for cell in cells if cell not in known}
-        return Finding(text, None, frozenset(missing))
+        return not_run({cell.method for cell in cells if cell not in known})
     upper, lower = (np.stack([known[cell] for cell in side]) for side in (first, second))
     if np.isnan([*upper, *lower]).all(axis=1).any():
-        return Finding(text, None, frozenset(["test examples of such facts"]))
+        return not_run(["test examples of such facts"])
     means = [[f"{cell} {known[cell].mean():.2f}" for cell in side] for side in (first, second)]
     numbers = "; ".join((*means[0], *means[1]))
-    if claim.rule == "each":
+    if ordering.rule == "each":
         holds = np.all(upper > lower, axis=0)
         numbers = "; ".join(map(", ".join, zip(*means, strict=True)))
-    elif claim.rule == "mean":
+    elif ordering.rule == "mean":
         holds = upper.mean(axis=0) > lower.mean(axis=0)
         numbers = f"{upper.mean():.2f} against {lower.mean():.2f}"
     else:
         holds = upper.min(axis=0) > lower.max(axis=0)
-    return Finding(text, Verdict(holds, numbers))
+    return Verdict(holds, numbers)
+
+
+CLAIMS = tuple(
+    Claim(
+        f"{ordering.text} (paper: {ordering.in_paper})",
+        ordering.columns,
+        partial(ordering_verdict, ordering),
+    )
+    for ordering in ORDERINGS
+)
+
+
+def findings(values: report.Values) -> list[Finding]:
+    """Return the claims about the benchmarks that ran, checked."""
+    return [claim.check(values) for claim in CLAIMS if values.keys() >= set(claim.requirements)]
 
 
 def experiment(

@@ -43,8 +43,8 @@ class Quantity(NamedTuple):
         return f"{self.method} ({self.split}{metric})"
 
 
-class Claim(NamedTuple):
-    """A claim that the first quantities are above the second ones."""
+class Ordering(NamedTuple):
+    """The order of quantities that a claim states: the first are above the second."""
 
     text: str
     first: tuple[Quantity, ...]
@@ -53,6 +53,11 @@ class Claim(NamedTuple):
     """all: the lowest above the highest; each: each above its partner; mean: mean above mean."""
     in_paper: str
     """Support of the claim by the paper's own tables."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Names of the benchmarks with these quantities, each once."""
+        return tuple({quantity.column: None for quantity in (*self.first, *self.second)})
 
 
 class MethodGroup(NamedTuple):
@@ -73,7 +78,7 @@ class ClaimTemplate(NamedTuple):
     above: MethodGroup
     below: MethodGroup
     rule: str = "all"
-    """Rule of the comparison, one of those of `Claim`."""
+    """Rule of the comparison, one of those of `Ordering`."""
     in_paper: tuple[str | None, str | None] = ("holds", "holds")
     """Support by the paper's mid-scale and large-scale tables; None without a claim."""
 
@@ -177,8 +182,8 @@ def _mean_drops(scale: str) -> tuple[Quantity, ...]:
     )
 
 
-CLAIMS = [
-    Claim(
+ORDERINGS = [
+    Ordering(
         f"{scale}: {text}",
         first=template.above.quantities(scale),
         second=template.below.quantities(scale),
@@ -189,4 +194,6 @@ CLAIMS = [
     for text, template in TEMPLATES.items()
     if (in_paper := template.in_paper[place]) is not None
 ]
-CLAIMS.append(Claim(MEAN_DROP, _mean_drops(MID), _mean_drops(LARGE), "mean", in_paper="holds"))
+ORDERINGS.append(
+    Ordering(MEAN_DROP, _mean_drops(MID), _mean_drops(LARGE), rule="mean", in_paper="holds")
+)

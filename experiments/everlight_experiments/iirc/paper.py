@@ -15,8 +15,8 @@ from everlight_data.iirc.sets import IIRCData, is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.paper import (
+    Claim,
     Experiment,
-    Finding,
     Paper,
     PaperOptions,
     Results,
@@ -45,10 +45,7 @@ RULE = (
     "finetune, ER-balanced, ER-infinite and joint training keep the epoch with the best in-task "
     "validation (among equals, the last). The other methods keep the last epoch."
 )
-Outcomes = Mapping[str, Outcome]
 Values = Float[np.ndarray, "seeds"]
-Check = Callable[[Outcomes], Finding]
-"""Function from the outcomes of the first setting to a finding."""
 
 
 def experiment(
@@ -91,35 +88,26 @@ def jaccard_gap(outcome: Outcome) -> Values:
     return (plain - weighted).mean(axis=1)
 
 
-def ordering_check(
-    claim: str,
+def ordering_claim(
+    text: str,
     first: Sequence[str],
     second: Sequence[str],
     value: Callable[[Outcome], Values] = lambda outcome: outcome.over_time.mean(axis=1),
-) -> Check:
-    """Return the check that every first method's value is above every second one's."""
+) -> Claim[Outcome]:
+    """Return the claim that every first method's value is above every second one's."""
+    methods = (*first, *second)
 
-    def test(outcomes: Outcomes) -> Verdict:
-        values = {name: value(outcomes[name]) for name in (*first, *second)}
+    def test(outcomes: Mapping[str, Outcome]) -> Verdict:
+        values = {name: value(outcomes[name]) for name in methods}
         lowest = np.min([values[name] for name in first], axis=0)
         highest = np.max([values[name] for name in second], axis=0)
         means = "; ".join(f"{name} {scores.mean():.3f}" for name, scores in values.items())
         return Verdict(lowest > highest, means)
 
-    return claim_check(claim, (*first, *second), test)
+    return Claim(text, methods, test)
 
 
-def claim_check(claim: str, methods: Sequence[str], test: Callable[[Outcomes], Verdict]) -> Check:
-    """Return the check of a claim about methods, some of which may not have run."""
-
-    def check(outcomes: Outcomes) -> Finding:
-        missing = frozenset(methods) - outcomes.keys()
-        return Finding(claim, None if missing else test(outcomes), missing)
-
-    return check
-
-
-def newest_task_decline(outcomes: Outcomes) -> Verdict:
+def newest_task_decline(outcomes: Mapping[str, Outcome]) -> Verdict:
     """Compare the newest task's score in the last third of the tasks with the first third."""
     newest = outcomes["LUCIR"].metrics[iirc.NEWEST]
     third = max(1, newest.shape[1] // 3)
@@ -128,33 +116,31 @@ def newest_task_decline(outcomes: Outcomes) -> Verdict:
     return Verdict(late < early, f"R_jj {early.mean():.3f} early, {late.mean():.3f} late")
 
 
-CHECKS = (
-    ordering_check(
+CLAIMS = (
+    ordering_claim(
         "Incremental joint, which has all labels, is above ER-infinite, which has not",
         ["incremental joint"],
         ["ER-infinite"],
     ),
-    ordering_check(
+    ordering_claim(
         "Both iCaRLs are ahead of ER and finetune",
         ["iCaRL-CNN", "iCaRL-norm"],
         ["ER-balanced", "finetune"],
     ),
-    ordering_check(
+    ordering_claim(
         "iCaRL predicts too many labels: JS is further above pw-JS than for LUCIR",
         ["iCaRL-CNN", "iCaRL-norm"],
         ["LUCIR"],
         jaccard_gap,
     ),
-    ordering_check(
+    ordering_claim(
         "LUCIR retains: its first task is above ER's at the end",
         ["LUCIR"],
         ["ER-balanced"],
         lambda outcome: outcome.matrices[:, -1, 0],
     ),
-    claim_check(
-        "LUCIR learns new labels less and less: R_jj falls", ["LUCIR"], newest_task_decline
-    ),
-    ordering_check("A-GEM is below ER-balanced", ["ER-balanced"], ["A-GEM"]),
+    Claim("LUCIR learns new labels less and less: R_jj falls", ("LUCIR",), newest_task_decline),
+    ordering_claim("A-GEM is below ER-balanced", ["ER-balanced"], ["A-GEM"]),
 )
 
 
@@ -221,7 +207,7 @@ PAPER = Paper(
     sections,
     file_remarks,
     rule=RULE,
-    findings=lambda results: [check(results.outcomes[iirc.SETTING]) for check in CHECKS],
+    findings=lambda results: [claim.check(results.outcomes[iirc.SETTING]) for claim in CLAIMS],
     findings_source="Each finding of the paper is for IIRC-CIFAR; the table counts the "
     "configurations of this run in which it holds. Means are over tasks and configurations.",
 )

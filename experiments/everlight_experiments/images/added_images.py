@@ -23,7 +23,6 @@ from everlight_experiments.continual.benchmarks.parts import feature_head, load_
 from everlight_experiments.continual.benchmarks.run_data import AddedData, Use
 from everlight_experiments.images.config import Config
 from everlight_experiments.images.data import AddedTask, ImageInputs, checksums_of_inputs
-from everlight_experiments.images.descriptions import number_of_tasks
 from everlight_experiments.images.user_stream import sequences_of_stream
 from everlight_experiments.run_folder.config_options import changed_options
 
@@ -81,7 +80,7 @@ def with_added_task(inputs: ImageInputs, added: AddedData, runs: Path) -> ImageI
         net = feature_head(features.note, classes)
     is_known = np.isin(loaded.images.class_names, images.class_names)
     return inputs._replace(
-        config=replace(config, tasks=(number_of_tasks(config) + 1,), cycles=1),
+        config=replace(config, tasks=(config.sequence_length + 1,), cycles=1),
         images=joined,
         note=f"{inputs.note}; added: {loaded.note}",
         stored=stored,

@@ -45,7 +45,7 @@ from everlight_experiments.images.added_images import with_added_task
 from everlight_experiments.images.config import DIVIDING, Config, config_of
 from everlight_experiments.images.config_checks import DOMAIN, check_options
 from everlight_experiments.images.data import ImageInputs, load_inputs
-from everlight_experiments.images.descriptions import number_of_tasks, training_words
+from everlight_experiments.images.descriptions import training_words
 from everlight_experiments.images.domain_streams import draws_stream, with_stream
 from everlight_experiments.images.methods.arguments import loss_arguments
 from everlight_experiments.images.metrics import (
@@ -318,7 +318,7 @@ def setup_factory(
         if read_diagnostics(config.metrics):
             setup = setup._replace(measure=diagnose_plasticity)
         arguments = StrategyArguments(
-            number_of_tasks(config),
+            config.sequence_length,
             net.classes,
             config.exemplars_per_class,
             implicit_rate=updates.implicit_rate,

@@ -220,6 +220,21 @@ class Config(BenchmarkConfig):
         sizes = ("side",) if self.data in IMAGE_SETS else ()
         return ("net", "dropout", "pixels", "dtype", "learning-rate", *sizes)
 
+    @property
+    def task_sizes(self) -> tuple[int, ...] | None:
+        """Number of classes of every task; None for as equal sizes as possible."""
+        return None if len(self.tasks) == 1 else self.tasks
+
+    @property
+    def number_of_tasks(self) -> int:
+        """Number of tasks of one cycle."""
+        return self.tasks[0] if self.task_sizes is None else len(self.task_sizes)
+
+    @property
+    def sequence_length(self) -> int:
+        """Number of tasks of all cycles."""
+        return self.number_of_tasks * self.cycles
+
 
 def config_of(config: Config, method: Method) -> Config:
     """Return the configuration with the settings of a method, or of the row that it varies."""

@@ -29,7 +29,7 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
             f"--cycles {config.cycles} with --evaluate-steps, whose scores compare a task with its "
             "first accuracy; leave one of them out"
         )
-    if not config.tasks:
+    if not config.number_of_tasks:
         raise DataError("--tasks without a number; give how many tasks there are")
     _check_normalization(config)
     _check_shared_classes(config, settings)
@@ -63,7 +63,7 @@ def _check_shared_classes(config: Config, settings: tuple[str, ...]) -> None:
         f"--stream {config.stream}, which has the same labels in every task": config.stream
         != "classes",
         f"--cycles {config.cycles}, where the classes of every task recur": config.cycles > 1,
-        "--tasks 1, which leaves no other task": config.tasks == (1,),
+        "--tasks 1, which leaves no other task": config.number_of_tasks == 1,
         "--setting task-incremental, where a task's samples belong to its own head alone": (
             "task-incremental" in settings
         ),
@@ -77,9 +77,10 @@ def _check_shared_classes(config: Config, settings: tuple[str, ...]) -> None:
 def _check_stream(config: Config, settings: tuple[str, ...]) -> None:
     """Refuse options that do not apply to a domain-incremental stream."""
     changes_images = config.stream in ("permuted", "rotated")
+    has_sizes = config.task_sizes is not None
     reasons = {
         f"is {DOMAIN}; leave out --setting": settings != ("class-incremental",),
-        "has equally many classes in every task; give --tasks one number": len(config.tasks) != 1,
+        "has equally many classes in every task; give --tasks one number": has_sizes,
         "changes images; leave out --features": config.features is not None and changes_images,
         "brings no new labels; leave out --shots": config.shots is not None,
         "has the same labels in every task; leave out --cycles": config.cycles > 1,
@@ -130,16 +131,16 @@ def check_division(config: Config, classes: int) -> None:
     Raises:
       DataError: the message has the option, its value and the remedy.
     """
-    tasks = config.tasks
-    if len(tasks) == 1 and tasks[0] > classes and config.stream in DIVIDING:
-        raise DataError(f"--tasks {tasks[0]} of {classes} classes; give {classes} or fewer")
-    if config.stream == "split-domains" and classes % tasks[0]:
+    count, sizes = config.number_of_tasks, config.task_sizes
+    if sizes is None and count > classes and config.stream in DIVIDING:
+        raise DataError(f"--tasks {count} of {classes} classes; give {classes} or fewer")
+    if config.stream == "split-domains" and classes % count:
         raise DataError(
-            f"--stream split-domains with --tasks {tasks[0]} of {classes} classes; give a "
+            f"--stream split-domains with --tasks {count} of {classes} classes; give a "
             "number of tasks that divides them, or --classes"
         )
-    if len(tasks) > 1 and sum(tasks) != classes:
+    if sizes is not None and sum(sizes) != classes:
         raise DataError(
-            f"--tasks {' '.join(map(str, tasks))} are {sum(tasks)} classes of {classes}; give "
+            f"--tasks {' '.join(map(str, sizes))} are {sum(sizes)} classes of {classes}; give "
             "sizes that sum to the number of classes, or only the number of tasks"
         )

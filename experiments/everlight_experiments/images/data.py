@@ -41,7 +41,7 @@ from everlight_experiments.continual.benchmarks.parts import (
 from everlight_experiments.continual.benchmarks.run_data import Use
 from everlight_experiments.images.config import DIVIDING, Config, config_of
 from everlight_experiments.images.config_checks import check_division, check_sizes
-from everlight_experiments.images.descriptions import data_counts, data_sections, number_of_tasks
+from everlight_experiments.images.descriptions import data_counts, data_sections
 from everlight_experiments.images.domain_streams import (
     STREAM_SEED,
     domain_sequences,
@@ -188,7 +188,7 @@ def load_inputs(
         stored = store_features(features, slice(len(images.train_labels)))
     checksums = checksums_of_inputs(images, stored, layers, features)
     if config.stream not in DIVIDING:
-        stored = replace(stored, copies=number_of_tasks(config))
+        stored = replace(stored, copies=config.sequence_length)
     experiences = None if user_stream is None else user_stream.experiences
     return ImageInputs(config, images, note, stored, net, checksums, layers, features, experiences)
 
@@ -298,14 +298,13 @@ def _load_pretrained(
 def _by_seed(images: ImageSet, config: Config) -> Callable[[int, bool], TaskSequence]:
     """Return the function from a seed, and whether it selects, to the divided classes."""
     classes, fraction = len(images.class_names), config.validation_fraction
-    tasks = config.tasks if len(config.tasks) > 1 else config.tasks[0]
     train, test = images.train_labels, images.test_labels
     natural = config.order == "natural"
     fractions = fraction and validation_fractions(train, classes, fraction)
     return class_incremental_by_seed(
         train,
         test,
-        tasks,
+        config.task_sizes or config.number_of_tasks,
         classes,
         natural,
         fractions,

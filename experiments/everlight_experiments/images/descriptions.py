@@ -8,7 +8,7 @@ from everlight.continual import TaskSequence
 from everlight.models import Network
 from everlight_data.sets.image_set import ImageSet
 from everlight_experiments.continual.benchmarks.parts import optimizer
-from everlight_experiments.images.config import Config
+from everlight_experiments.images.config import DIVIDING, Config
 from everlight_experiments.images.normalization import normalization_words
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.plots import plot_samples
@@ -50,12 +50,6 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
     return "; ".join(parts) + ("" if replay is None else f", replayed in batches of {replay}")
 
 
-def number_of_tasks(config: Config) -> int:
-    """Return the number of tasks of a configuration."""
-    divided = config.tasks[0] if len(config.tasks) == 1 else len(config.tasks)
-    return divided * config.cycles
-
-
 def data_counts(images: ImageSet, config: Config, sequence: TaskSequence, origin: str = "") -> str:
     """Return the sizes of the data in words, with those of a sequence of all training images.
 
@@ -64,29 +58,17 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence, origin
     """
     trained = np.asarray(sequence.tasks.train.mask).sum(axis=1)
     if origin:
-        divided, learned = _given_tasks(sequence, origin), trained.sum()
-    elif config.stream == "split-domains":
-        of_task = len(images.class_names) // len(trained)
-        divided = f"{len(trained)} tasks of {of_task} classes, labelled by position in their task"
-        learned = trained.sum()
+        tasks = _given_tasks(sequence, origin)
     elif config.stream == "classes":
-        sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
-        several = " or ".join(map(str, sorted(set(sizes))))
-        class_counts = several if len(config.tasks) == 1 else ", ".join(map(str, sizes))
-        divided, learned = f"{len(trained)} tasks of {class_counts} classes", trained.sum()
-        if config.cycles > 1:
-            divided += (
-                f", each class in {config.cycles} of them with other training images and the same "
-                "test images, which count once; forgetting and transfer are not defined where "
-                "classes are learned again"
-            )
-        divided += _shared_classes(config)
+        tasks = _class_tasks(config, sequence)
+    elif config.stream == "split-domains":
+        tasks = _split_domains(len(trained), len(images.class_names))
     else:
-        drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
-        divided = f"{len(trained)} tasks of all classes ({config.stream}{drawn})"
-        learned = trained[0]
+        tasks = _shared_domains(len(trained), config)
     if config.shots is not None:
-        divided += f", {counted(config.shots, 'image')} per class after the first"
+        tasks += f", {counted(config.shots, 'image')} per class after the first"
+    # Tasks of all classes have the same images.
+    learned = trained.sum() if origin or config.stream in DIVIDING else trained[0]
     held_out = len(images.train_labels) - learned
     selects = "epochs and hyper-parameters" if config.protocol.validates else "hyper-parameters"
     least, most = np.bincount(images.train_labels).min(), np.bincount(images.train_labels).max()
@@ -96,8 +78,34 @@ def data_counts(images: ImageSet, config: Config, sequence: TaskSequence, origin
     return (
         f"; {len(images.train_labels):,} training images ({per_class} per class{tail}), of which "
         f"{held_out:,} are for validation only (they select {selects}), and "
-        f"{len(images.test_labels):,} test images; {divided}"
+        f"{len(images.test_labels):,} test images; {tasks}"
     )
+
+
+def _class_tasks(config: Config, sequence: TaskSequence) -> str:
+    """Return the sizes of tasks that bring new classes, in words."""
+    sizes = np.bincount(np.asarray(sequence.class_task)).tolist()
+    several = " or ".join(map(str, sorted(set(sizes))))
+    class_counts = several if config.task_sizes is None else ", ".join(map(str, sizes))
+    tasks = f"{len(sequence.tasks.id)} tasks of {class_counts} classes"
+    if config.cycles > 1:
+        tasks += (
+            f", each class in {config.cycles} of them with other training images and the same "
+            "test images, which count once; forgetting and transfer are not defined where "
+            "classes are learned again"
+        )
+    return tasks + _shared_classes(config)
+
+
+def _split_domains(tasks: int, classes: int) -> str:
+    """Return the sizes of tasks that divide the classes and share the labels, in words."""
+    return f"{tasks} tasks of {classes // tasks} classes, labelled by position in their task"
+
+
+def _shared_domains(tasks: int, config: Config) -> str:
+    """Return the number of tasks that all have all classes, in words."""
+    drawn = ", drawn for every seed" if config.stream_draws == "seeded" else ""
+    return f"{tasks} tasks of all classes ({config.stream}{drawn})"
 
 
 def _given_tasks(sequence: TaskSequence, origin: str) -> str:

@@ -38,7 +38,7 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
         sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
-            *config.tasks,
+            config.number_of_tasks,
             len(images.class_names),
             label_maps=_stream(images, config, seed).label_maps,
             valid_fraction=config.validation_fraction,
@@ -56,7 +56,7 @@ def draws_stream(config: Config) -> bool:
 
 def number_of_labels(config: Config, classes: int) -> int:
     """Return the number of outputs of a network for so many classes of images."""
-    return classes // config.tasks[0] if config.stream == "split-domains" else classes
+    return classes // config.number_of_tasks if config.stream == "split-domains" else classes
 
 
 def with_stream(setup: Setup, images: ImageSet, config: Config, per_run: PerRunData) -> Setup:
@@ -68,13 +68,13 @@ def with_stream(setup: Setup, images: ImageSet, config: Config, per_run: PerRunD
         return transform_inputs(setup, count, _stream(images, config, STREAM_SEED).transform)
     # The key of the sequence itself is that of its initial weights.
     key = jax.random.fold_in(jax.random.key(STREAM_SEED), per_run.stream_seed[0])
-    transform = draw_transform(config.stream, *config.tasks, _pixels(images), key)
+    transform = draw_transform(config.stream, config.number_of_tasks, _pixels(images), key)
     return transform_inputs(setup, count, transform)
 
 
 def _stream(images: ImageSet, config: Config, seed: int) -> Stream:
     classes = len(images.class_names)
-    return named_stream(config.stream, *config.tasks, classes, _pixels(images), seed)
+    return named_stream(config.stream, config.number_of_tasks, classes, _pixels(images), seed)
 
 
 def _pixels(images: ImageSet) -> int:

@@ -107,7 +107,7 @@ class PaperConfig:
         Joint training has as many steps as all tasks together. A domain-incremental label stands
         for a class in every task, and has as many stored samples as these classes together.
         """
-        config, (tasks, *_) = self.benchmark, self.benchmark.tasks
+        config, tasks = self.benchmark, self.benchmark.number_of_tasks
         by_domain = scenario == "domain-incremental"
         domains = {
             "stream": "split-domains",

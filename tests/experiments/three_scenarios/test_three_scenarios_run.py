@@ -76,6 +76,12 @@ def test_steps_and_memory_are_those_of_the_authors(scenario):
     assert config.exemplars_per_class * labels == 1000
 
 
+def test_joint_training_has_the_steps_of_all_tasks_whose_sizes_are_given():
+    sized = replace(FULL, benchmark=replace(FULL.benchmark, tasks=(4, 3, 3)))
+    config, *_ = sized.column_of("class-incremental")
+    assert config_of(config, settings.PAPER_METHODS["joint"]).protocol.epochs == 3 * 20
+
+
 @pytest.mark.parametrize(("preset", "inputs"), [("demo", 8 * 8), ("paper", 28 * 28)])
 def test_five_separate_networks_have_about_as_many_parameters_as_one(preset, inputs):
     config, *_ = settings.PAPER_PRESETS[preset].column_of("task-incremental")

@@ -1,4 +1,8 @@
-"""Images of which only the shapes exist, for the costs of benchmarks without their data."""
+"""Images of which only the shapes exist, for the costs of benchmarks without their data.
+
+Every benchmark has its own `shapes`, which fills the benchmark's record of data with these images:
+classes, hierarchy, sessions or facts. The code that makes it for training does the rest.
+"""
 
 import jax
 import jax.numpy as jnp

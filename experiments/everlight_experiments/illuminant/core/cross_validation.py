@@ -86,6 +86,15 @@ class CrossValidation(NamedTuple):
     estimates: dict[Estimator, Float[np.ndarray, "runs folds k 2"]]
     validation: dict[str, dict[str, Float[np.ndarray, "folds"]]]
 
+    def __or__(self, other: "CrossValidation") -> "CrossValidation":
+        """Return the results on the inputs of both, which share no input."""
+        return CrossValidation(
+            networks=self.networks | other.networks,
+            regressions=self.regressions | other.regressions,
+            estimates=self.estimates | other.estimates,
+            validation=self.validation | other.validation,
+        )
+
     def illuminants(self) -> dict[str, Float[np.ndarray, "runs folds k 3"]]:
         """Return every estimator's estimates as (R/G, 1, B/G), by its name in tables."""
         return {
@@ -146,8 +155,7 @@ def cross_validate(
         )
         for name in data.inputs
     ]
-    # Inputs share no key, so each field of the whole is the union of the inputs' fields.
-    return CrossValidation(*(reduce(operator.or_, parts) for parts in zip(*by_input, strict=True)))
+    return reduce(operator.or_, by_input)
 
 
 def cross_validate_input(

@@ -1,12 +1,13 @@
 """Inputs of illuminant methods from a set of images: features, labels and side information."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from everlight.color import LabelledImages, SideInformation, map_images, pixel_moments
+from everlight.trees import checksums_of
 from everlight_data.color.photographs.camera_images import CameraImages, IlluminantImages
 from everlight_data.color.raw_files.calibrations import camera_calibrations, stack_calibrations
 from everlight_data.errors import MissingDataError
@@ -38,6 +39,23 @@ def labelled(features: PyTree, data: IlluminantImages) -> LabelledImages:
     names = data.camera_names
     numbers = np.array([names.index(camera) for camera in data.taken_by])
     return LabelledImages(features, jnp.asarray(data.illuminants), jnp.asarray(numbers))
+
+
+def images_fingerprint(
+    data: IlluminantImages, folds: Iterable[Int[np.ndarray, "_"]]
+) -> dict[str, tuple[int, ...]]:
+    """Return checksums of everything that methods learn from images, for a run's fingerprint.
+
+    The folds are those that the run tests, of `data` or of a part of it. Captures and given
+    calibrations have no entry where there are none.
+    """
+    fingerprint = {"data": checksums_of(data.images, data.masks, data.illuminants, *folds)}
+    if data.captures is not None:
+        fingerprint["captures"] = checksums_of(data.captures.values)
+    if data.calibrations:
+        matrices = [calibration.matrices for calibration in data.calibrations.values()]
+        fingerprint["matrices"] = checksums_of(*matrices)
+    return fingerprint
 
 
 def features_of(features: Callable[..., PyTree], data: IlluminantImages | CameraImages) -> PyTree:

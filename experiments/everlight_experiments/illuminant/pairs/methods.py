@@ -29,6 +29,7 @@ from everlight_experiments.illuminant.core.cross_validation import (
     pooled_rows,
 )
 from everlight_experiments.illuminant.core.experiment import Comparison, ResamplingUnits
+from everlight_experiments.illuminant.core.method_inputs import images_fingerprint
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.pairs.sources import PairSet
 from everlight_experiments.illuminant.phone.selection import DEPTH
@@ -98,8 +99,11 @@ def _estimate_view(
         for name, augment in registered_augmentations(pairs).items()
     }
     outcome = cross_validate(data, augmentations, "held-out", training, {TRANSFORM: (DEPTH,)})
-    fingerprint = {"data": checksums_of(images.images, images.masks, images.illuminants)}
-    fingerprint |= {"folds": checksums_of(usable.folds), "view": view}
+    # The folds of all pairs are one array.
+    fingerprint = images_fingerprint(images, folds=()) | {
+        "folds": checksums_of(usable.folds),
+        "view": view,
+    }
     keep = partial(folder.computed, fingerprint=fingerprint)
     estimates = cross_validate_methods(images, keep, (FFCC,))
     for name in data.inputs:

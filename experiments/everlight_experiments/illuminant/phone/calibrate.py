@@ -164,7 +164,8 @@ def _measure_phone(options: CalibrateOptions, folder: RunFolder) -> PhonePairs:
 
 def _calibrate(phone: PhonePairs, networks: NetworkTraining) -> Calibration:
     """Select and train each camera's estimator."""
-    _, charted, images, moments = phone.measured
+    measured = phone.measured
+    charted, images, moments = measured.charted, measured.images, measured.moments
     cameras = (images["main"].camera, images["second"].camera)
     augmentations = {
         name: resampled(augment, SAMPLES) for name, augment in chart_augmentations(charted).items()

@@ -55,7 +55,7 @@ from everlight_experiments.illuminant.core.experiment import (
     record_errors,
 )
 from everlight_experiments.illuminant.core.locus_rows import with_tested_locus
-from everlight_experiments.illuminant.core.method_inputs import moments_of
+from everlight_experiments.illuminant.core.method_inputs import images_fingerprint, moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
@@ -185,7 +185,8 @@ def compare_photographs(
     folder: RunFolder, options: DatasetOptions, training: TrainingSettings
 ) -> IlluminantExperiment:
     """Compare all methods on the images that the options name, and save their errors."""
-    cameras, note = load_cameras(options)
+    loaded = load_cameras(options)
+    cameras = loaded.cameras
     known = read_calibrations(options.matrices, list(cameras))
     sets = {
         camera: data._replace(calibrations=known)
@@ -206,7 +207,7 @@ def compare_photographs(
     return IlluminantExperiment(
         title=f"Illuminant estimation from one image ({options.split})",
         question="Which single-image method has the lowest mean angular error?",
-        data=note,
+        data=loaded.note,
         comparisons={options.split: together._replace(title=options.split)},
         protocol={
             "Cameras": ", ".join(sets),
@@ -273,19 +274,17 @@ def compare_cameras(
     for camera, data in progress("cameras", unit="camera", values=sets.items()):
         # Stored runs of one camera have the checksum of no names.
         several = data.taken_by if len(data.camera_names) > 1 else ()
-        identity = asdict(training.settings) | {
+        identity = asdict(training.settings) | images_fingerprint(data, data.folds)
+        identity |= {
             "seeds": len(training.seeds),
             "seed": training.seeds[0],
-            "data": checksums_of(data.images, data.masks, data.illuminants, *data.folds),
             "camera": data.camera,
             "taken_by": checksums_of(np.array(several, dtype=np.str_)),
             "left_out": sorted(left_out(data)),
         }
-        if data.captures is not None:
-            identity["captures"] = checksums_of(data.captures.values)
         if data.groups is not None:
             identity["groups"] = checksums_of(data.groups)
-        keep = partial(folder.computed, fingerprint=identity | matrices_checksum(data))
+        keep = partial(folder.computed, fingerprint=identity)
         compute = partial(compare_images, data, training.below(camera), keep, options.methods)
         caption, published = f"{data.note}.", published_rows(camera, options.split)
         if options.split == "cross-camera" and published:
@@ -322,13 +321,6 @@ def _augmentations(data: IlluminantImages) -> Mapping[str, Augment]:
         return IMAGE_AUGMENTATIONS
     count = max(SAMPLES, len(data.images))
     return {name: resampled(augment, count) for name, augment in IMAGE_AUGMENTATIONS.items()}
-
-
-def matrices_checksum(data: IlluminantImages) -> dict[str, tuple[int, ...]]:
-    """Return the checksum of given calibrations for the fingerprint of a run; empty without any."""
-    if not data.calibrations:
-        return {}
-    return {"matrices": checksums_of(*(m.matrices for m in data.calibrations.values()))}
 
 
 def published_rows(camera: str, split: Split) -> dict[str, tuple[float, ...]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 
@@ -118,13 +118,22 @@ class ImageOptions(ExperimentOptions):
                 )
 
 
+class Photographs(NamedTuple):
+    """Photographs that the options of a command name."""
+
+    cameras: dict[str, CameraImages]
+    """Images by camera."""
+    note: str
+    """Description of the data for reports."""
+
+
 def suffices(count: int) -> bool:
     """Return True if a number of images suffices to test a camera, or to train for others."""
     return count >= MIN_IMAGES
 
 
-def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
-    """Return images by camera, and a note on the data.
+def load_cameras(options: ImageOptions) -> Photographs:
+    """Return the images by camera, with a note on the data.
 
     Raises:
       DataError: options contradict each other, a camera is unknown, or one has too few images, none
@@ -139,7 +148,7 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
         images = _with_tunings(options, _grouped(options, images))
         height, width = images[chosen[0]].masks.shape[1:]
         note = f"NOT photographs: {RENDERED} rendered thumbnails ({height}x{width}); {library.note}"
-        return images, note
+        return Photographs(images, note)
     sets, note = _read_sets(options)
     chosen = _chosen(options, list(sets))
     # All counts are known before the first image is read.
@@ -155,7 +164,7 @@ def load_cameras(options: ImageOptions) -> tuple[dict[str, CameraImages], str]:
     if options.groups is None and options.are_scenes_found:
         scenes = scenes_of(sets)
         images = {name: data._replace(groups=scenes[name]) for name, data in images.items()}
-    return _with_tunings(options, _grouped(options, images)), note
+    return Photographs(_with_tunings(options, _grouped(options, images)), note)
 
 
 def _with_tunings(

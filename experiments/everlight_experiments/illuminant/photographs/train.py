@@ -25,7 +25,7 @@ from everlight.color import (
 )
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
 from everlight.illuminant.image_model import ImageModel, calibrate_errors
-from everlight.trees import checksums_of, rows_of
+from everlight.trees import rows_of
 from everlight_data.color.models.image_model_files import save_image_model
 from everlight_data.color.models.model_files import refuse_other_contents
 from everlight_data.color.photographs.camera_images import (
@@ -49,13 +49,13 @@ from everlight_experiments.illuminant.core.experiment import (
 from everlight_experiments.illuminant.core.locus_rows import CAMERA, locus_sections, with_locus
 from everlight_experiments.illuminant.core.method_inputs import (
     features_of,
+    images_fingerprint,
     labelled,
     moments_of,
     side_of,
 )
 from everlight_experiments.illuminant.core.report import fold_statistics, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
-from everlight_experiments.illuminant.photographs.dataset import matrices_checksum
 from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
 from everlight_experiments.illuminant.photographs.source import (
     MIN_IMAGES,
@@ -124,7 +124,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
         # Trainings of other models would meet in one folder.
         options = replace(options, tag=options.tag or options.out.name)
     folder = RunFolder("illuminant", "train", options)
-    cameras, note = load_cameras(options)
+    loaded = load_cameras(options)
+    cameras = loaded.cameras
     _refuse_unusable(cameras)
     sets = _held_out_sets(cameras, options)
     # Each set has all images of several cameras.
@@ -132,7 +133,7 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     method = _method_for(options.method, data, options.split)
     features = method.describe(data.images, data.masks, side_of(data))
     held_out = _held_out(folder, method, features, sets)
-    model = _fit_model(method, features, held_out, sets, note)
+    model = _fit_model(method, features, held_out, sets, loaded.note)
     out = options.out or folder.path / "models"
     save_image_model(out, model, len(data.images))
     baselines = {other: np.asarray(features_of(ESTIMATORS[other], data)) for other in BASELINES}
@@ -265,15 +266,12 @@ def _held_out(
             images = labelled(features, data)
             return {"estimates": estimate_folds(method, images, [fold], side_of(data))[0]}
 
-        identity = {
+        read = data if method.reads_capture else data._replace(captures=None)
+        identity = images_fingerprint(read, [fold]) | {
             "method": method.name,
             "side": data.masks.shape[1],
-            "data": checksums_of(data.images, data.masks, data.illuminants, fold),
             "cameras": _trained_cameras(data),
         }
-        if method.reads_capture:
-            identity["captures"] = checksums_of(data.captures.values)
-        identity |= matrices_checksum(data)
         return folder.computed(f"held-out-{number}", identity, compute)["estimates"]
 
     folds = [(data, fold) for data in sets.values() for fold in _tested_rows(data)]

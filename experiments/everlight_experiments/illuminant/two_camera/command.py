@@ -45,7 +45,12 @@ from everlight_experiments.illuminant.photographs.dataset import (
 )
 from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
-from everlight_experiments.illuminant.two_camera.options import BLOCK, READERS, TwoCameraOptions
+from everlight_experiments.illuminant.two_camera.options import (
+    BLOCK,
+    BOTH_RULES,
+    READERS,
+    TwoCameraOptions,
+)
 from everlight_experiments.illuminant.two_camera.rendered import compare_rendered
 from everlight_experiments.illuminant.two_camera.transforms import compare_transforms
 from everlight_experiments.run_folder.folder import RunFolder
@@ -120,7 +125,9 @@ def _compare_quasi_real(
         notes=(*QUASI_REAL_NOTES, *METHOD_NOTES, *omission_notes({MAIN: images}, {MAIN: held_out})),
         figures=[corrections_figure(folder.path, images, held_out.estimates)],
         training=config.training,
-        **options.in_folds,
+        protocol=options.protocol_in_folds,
+        selection_rule=BOTH_RULES,
+        seeds=options.seeds_in_folds,
     )
 
 

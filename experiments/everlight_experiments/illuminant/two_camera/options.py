@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 from everlight.checks import Between
 from everlight_data.color.photographs.published_folds import FOLDS
@@ -13,6 +13,8 @@ BLOCK = 9
 """Number of consecutive pairs in a block of s20 presets."""
 MIN_SCENES = 16
 """Minimum number of scenes: ten train, and linear regression fits that many numbers."""
+BOTH_RULES = "held-out selection and the paper's test-set selection, a table each; quote held-out"
+"""Selection rule of an experiment on folds, for its report."""
 READERS = {
     "seeds": "nus and s20 presets",
     "camera_pairs": "rendered presets except the demo",
@@ -55,14 +57,12 @@ class TwoCameraOptions(ExperimentOptions):
         return "" if single else f" of whole blocks of {self.block} consecutive pairs"
 
     @property
-    def in_folds(self) -> dict[str, Any]:
-        """Fields of an experiment on folds that state its protocol and seeds."""
-        return {
-            "protocol": {
-                "Protocol": f"{FOLDS} folds{self._blocks}; statistics within a fold, averaged over "
-                "folds"
-            },
-            "selection_rule": "held-out selection and the paper's test-set selection, a table "
-            "each; quote held-out",
-            "seeds": f"{self.seeds} per fold, from {self.seed}, which also draws the folds",
-        }
+    def protocol_in_folds(self) -> dict[str, str]:
+        """Row of the report on the folds."""
+        words = f"{FOLDS} folds{self._blocks}; statistics within a fold, averaged over folds"
+        return {"Protocol": words}
+
+    @property
+    def seeds_in_folds(self) -> str:
+        """Seeds of an experiment on folds, in words."""
+        return f"{self.seeds} per fold, from {self.seed}, which also draws the folds"

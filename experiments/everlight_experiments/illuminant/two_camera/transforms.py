@@ -52,7 +52,7 @@ from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTr
 from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
 from everlight_experiments.illuminant.paper import PHONE_NOTES
 from everlight_experiments.illuminant.published_tables import TABLE_3_S20
-from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
+from everlight_experiments.illuminant.two_camera.options import BOTH_RULES, TwoCameraOptions
 from everlight_experiments.report.writer import Column, Table
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -117,7 +117,9 @@ def compare_transforms(
             coverage,
         ],
         training=config.training,
-        **options.in_folds,
+        protocol=options.protocol_in_folds,
+        selection_rule=BOTH_RULES,
+        seeds=options.seeds_in_folds,
     )
 
 
