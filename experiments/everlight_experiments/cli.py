@@ -252,7 +252,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       SystemExit: help was printed.
     """
     from everlight_experiments.command_help import short_help
-    from everlight_experiments.run_folder.config_options import refuse_empty
     from everlight_experiments.usage import name_options, options_by_name, parse_options
 
     arguments, program = list(arguments), f"everlight {name}"
@@ -262,8 +261,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         sys.exit()
     arguments = [HELP[0] if word == ALL_HELP else word for word in arguments]
     try:
-        # An empty path would be the directory that the user is in.
-        refuse_empty(arguments, "--runs")
         return parse_options(kind, arguments, program)
     except UsageError as error:
         raise UsageError(f"{error} {program} --help lists all options.") from error
