@@ -66,6 +66,7 @@ from everlight_experiments.illuminant.photographs.source import (
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.terminal import aligned_rows
 
 BASELINES = ("GW", "SoG")
 """Statistics in the report's table in addition to the method."""
@@ -181,8 +182,7 @@ def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[s
         low, high = comparison.interval(errors)
         mean = fold_statistics(errors)["mean"][0]
         lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return aligned_rows(lines)
 
 
 def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
