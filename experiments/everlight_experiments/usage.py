@@ -79,7 +79,7 @@ def _path_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None
 def _path_of(words: Sequence[str]) -> Path:
     (word,) = words
     if not word:
-        # It would be the directory that the user is in.
+        # An empty path would be the directory that the user is in.
         raise ValueError(f"no path {word!r}")
     return Path(word)
 

@@ -46,11 +46,11 @@ from everlight_experiments.continual.training.queue import (
     save_outcomes,
     train_jobs,
 )
-from everlight_experiments.continual.training.runner import NETS, nets_folder
+from everlight_experiments.continual.training.runner import nets_folder
 from everlight_experiments.images.added_images import options_of_earlier_images
 from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.terminal import aligned_rows
 
 OBSTACLES = {

@@ -10,7 +10,7 @@ from everlight_data.errors import DataError
 from everlight_data.locks import LOCK, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.events import PART, PROGRESS
-from everlight_experiments.continual.training.estimate import in_time
+from everlight_experiments.report.cells import in_time
 from everlight_experiments.run_folder.folder import (
     COMPILED,
     COMPILING,
