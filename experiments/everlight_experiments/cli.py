@@ -16,7 +16,7 @@ from everlight_data.names import did_you_mean
 from everlight_experiments.command_end import end_by_error, remove_unused_folders
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.interruption import stop_on_signals
-from everlight_experiments.terminal import printable_output
+from everlight_experiments.terminal import aligned_rows, printable_output
 
 HELP = ("-h", "--help")
 ALL_HELP = "--help-all"
@@ -252,7 +252,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
       SystemExit: help was printed.
     """
     from everlight_experiments.command_help import short_help
-    from everlight_experiments.run_folder.config_options import refuse_empty
     from everlight_experiments.usage import name_options, options_by_name, parse_options
 
     arguments, program = list(arguments), f"everlight {name}"
@@ -262,8 +261,6 @@ def options_of(name: str, arguments: Sequence[str]) -> Any:
         sys.exit()
     arguments = [HELP[0] if word == ALL_HELP else word for word in arguments]
     try:
-        # An empty path would be the directory that the user is in.
-        refuse_empty(arguments, "--runs")
         return parse_options(kind, arguments, program)
     except UsageError as error:
         raise UsageError(f"{error} {program} --help lists all options.") from error
@@ -296,11 +293,10 @@ def _import_target(place: str) -> Any:
 def _overview(group: str = "") -> str:
     """Return all commands, or those of a group, with a line each."""
     shown = [name for name in COMMANDS if not group or name.startswith(f"{group} ")]
-    width = max(map(len, shown))
-    rows = [f"  {name:<{width}}  {COMMANDS[name].summary}" for name in shown]
+    rows = aligned_rows([(name, COMMANDS[name].summary) for name in shown])
     return (
         f"usage: everlight {f'{group} ' if group else ''}COMMAND [options]\n\n"
-        + "\n".join(rows)
+        + "\n".join(f"  {row}" for row in rows)
         + "\n\nA run leaves a folder with report.html under runs/. Add --help for its options.\n"
         "EVERLIGHT_DATA names the folder of real data sets; see docs/pages/guide/data.md."
     )

@@ -1,7 +1,7 @@
-"""Text for a terminal, in which names of files and values cannot act as control sequences."""
+"""Text for a terminal: aligned tables, and names that cannot act as control sequences."""
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from typing import Any, TextIO
 
@@ -16,6 +16,26 @@ def printable(text: str) -> str:
     return "".join(
         char if char.isprintable() or char in "\n\r\t" else ascii(char)[1:-1] for char in text
     )
+
+
+def aligned_rows(rows: Sequence[Sequence[str]], left: int | None = None) -> list[str]:
+    """Return rows of a table as lines, with columns as wide as their longest cell.
+
+    Args:
+      rows: cells, as many in each row.
+      left: number of first columns that are aligned left, the others right; None is all.
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [aligned_row(row, widths, left) for row in rows]
+
+
+def aligned_row(cells: Iterable[str], widths: Sequence[int], left: int | None = None) -> str:
+    """Return one row of a table with columns of given widths, as `aligned_rows` does."""
+    padded = (
+        cell.ljust(width) if left is None or column < left else cell.rjust(width)
+        for column, (cell, width) in enumerate(zip(cells, widths, strict=True))
+    )
+    return "  ".join(padded).rstrip()
 
 
 class PrintableStream:

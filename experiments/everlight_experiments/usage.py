@@ -9,10 +9,12 @@ import shlex
 import sys
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import tyro
 from tyro import _errors as refusals
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from everlight.errors import Argument, ArgumentError
 from everlight_data.names import nearest_names
@@ -23,6 +25,9 @@ _SUPPRESSED = tyro.conf.Suppress[int].__metadata__[0]
 """Mark of fields that are no options."""
 LONGEST = 60
 """Characters of a word of the command line that a message repeats."""
+NO_VALUE = "has no value; give one."
+_TYPES = ConstructorRegistry()
+"""Types of options that the parser constructs by rules of this module."""
 
 OTHER_NAMES = {
     "--backbone": "--net",
@@ -55,6 +60,28 @@ class Option(NamedTuple):
     value: Any
     owner: type
     """Dataclass that has it as a field."""
+
+
+@_TYPES.primitive_rule
+def _path_spec(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Path] | None:
+    """Return how words become paths; None of another type."""
+    if info.type is not Path:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="PATH",
+        instance_from_str=_path_of,
+        is_instance=lambda value: isinstance(value, Path),
+        str_from_instance=lambda path: [str(path)],
+    )
+
+
+def _path_of(words: Sequence[str]) -> Path:
+    (word,) = words
+    if not word:
+        # An empty path would be the directory that the user is in.
+        raise ValueError(f"no path {word!r}")
+    return Path(word)
 
 
 def parse_options(
@@ -93,7 +120,13 @@ def parse_options(
 
     with refusals.on_parse_error(refuse):
         return tyro.cli(
-            kind, args=words, prog=program, default=default, add_help=bool(program), config=markers
+            kind,
+            args=words,
+            prog=program,
+            default=default,
+            add_help=bool(program),
+            config=markers,
+            registry=_TYPES,
         )
 
 
@@ -120,12 +153,15 @@ def _reason(event: refusals.ParseErrorEvent, kind: type) -> str:
     argument = getattr(event, "argument", None)
     option = "" if argument is None else argument.display_name()
     if isinstance(event, refusals.BadValue):
-        return f"{option} has no value; give one."
+        return f"{option} {NO_VALUE}"
     if isinstance(event, refusals.InvalidChoice):
         hint, listed = _hint(event.value, event.choices), ", ".join(sorted(event.choices))
         return f"no {option} {shorten_text(repr(event.value))}{hint} There are {listed}."
     if not isinstance(event, refusals.InstantiationFailure):
         return ""
+    # Reasons quote the words that they refuse; an empty one is a value of no type but text.
+    if repr("") in event.message:
+        return f"{option} {NO_VALUE}"
     form = argument.get_invocation_text()[1].as_str_no_ansi()
     no_reason = event.message.startswith("no type matching")
     reason = "" if no_reason else " ".join(map(shorten_text, event.message.split())) + "; "

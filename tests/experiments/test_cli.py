@@ -66,7 +66,6 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
     [
         (f"paper facts --mid-scale.batch-size {10**12}", f"--mid-scale.batch-size {10**12}; give"),
         ("run digits --config", "--config has no value; give one."),
-        ("run digits --runs=", "--runs has no value; give one."),
         ("paper two-camera --preset rendered-tiny", "did you mean rendered-demo"),
         (
             "paper two-camera --seeds 2",

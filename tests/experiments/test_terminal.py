@@ -1,9 +1,9 @@
-"""The output holds no control characters but those with which progress bars move the cursor."""
+"""Text for a terminal: aligned tables, and no control characters but those of progress bars."""
 
 import io
 
 from everlight_experiments import cli
-from everlight_experiments.terminal import PrintableStream
+from everlight_experiments.terminal import PrintableStream, aligned_row, aligned_rows
 
 
 def test_names_of_folders_are_printed_with_escapes(tmp_path, capsys, monkeypatch):
@@ -22,3 +22,10 @@ def test_progress_bars_may_move_the_cursor_and_text_may_not():
     printed.writelines(["a\tb\r\n", "\x1b[A", "\n\x1b[A\x1b[A", "of a file: \x1b[A"])
     assert stream.getvalue() == "a\tb\r\n\x1b[A\n\x1b[A\x1b[Aof a file: \\x1b[A"
     assert printed.isatty() is stream.isatty()
+
+
+def test_columns_of_tables_are_as_wide_as_their_longest_cell():
+    rows = [("method", "runs", ""), ("ER", "2/10", "3 s")]
+    assert aligned_rows(rows) == ["method  runs", "ER      2/10  3 s"]
+    assert aligned_rows([("a", "1"), ("b", "10")], left=1) == ["a   1", "b  10"]
+    assert aligned_row(["a", "1"], [3, 2], left=1) == "a     1"

@@ -27,6 +27,9 @@ class Options:
     kind: Literal["offline", "online"] = "online"
     kinds: tuple[Literal["NI", "NC"], ...] = ("NI",)
     published: bool = True
+    output: Path = Path("corrected")
+    lux: float | Path | None = None
+    matrices: tuple[Path, ...] = ()
 
 
 def test_options_are_read():
@@ -43,6 +46,9 @@ def test_options_are_read():
         ("", "SOURCE is missing: Folder of the data."),
         ("a --epochs", "--epochs has no value; give one."),
         ("a --epochs --kind online", "--epochs has no value; give one."),
+        ("a --output=", "--output has no value; give one."),
+        ("a --lux=", "--lux has no value; give one."),
+        ("a --matrices=", "--matrices has no value; give one."),
         ("a --epochs 0x1", f"{NO_NUMBER} '0x1'; give --epochs INT."),
         (f"a --epochs {'9' * 70}x", f"{NO_NUMBER} '{'9' * 59}...; give --epochs INT."),
         ("a --sizes 3", "--sizes: give --sizes {None}|{INT INT}."),

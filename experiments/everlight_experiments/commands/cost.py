@@ -8,7 +8,7 @@
 Data are shapes alone.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
@@ -34,6 +34,7 @@ from everlight_experiments.iirc import benchmark as iirc_benchmark
 from everlight_experiments.iirc.config import PRESETS as IIRC
 from everlight_experiments.images import benchmark as images_benchmark
 from everlight_experiments.run_folder.compilation import describe_tpu
+from everlight_experiments.terminal import aligned_row
 
 Device = Literal["here", "tpu-v5e", "h100"]
 TIMED_STEPS = 3
@@ -172,6 +173,6 @@ def _cells(name: str, steps: int, estimate: Estimate, memory: int) -> dict[str, 
     }
 
 
-def _row(cells: Iterable[str]) -> str:
-    run, *others = cells
-    return f"{run:<44}" + "".join(f"{cell:>16}" for cell in others)
+def _row(cells: Collection[str]) -> str:
+    """Return a row, whose widths are known before the other rows are compiled."""
+    return aligned_row(cells, [44, *[14] * (len(cells) - 1)], left=1)

@@ -23,8 +23,7 @@ from everlight_experiments.commands.options import GridOptions, RunOptions, Upda
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.benchmarks.run_data import AddedData, SequenceId
 from everlight_experiments.continual.training.continuation import CONTINUES
-from everlight_experiments.continual.training.runner import NETS
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
 
 _REMEDY = "Name the folder of an `everlight run`, `grid` or `update` that kept its networks."
 

@@ -39,12 +39,11 @@ from everlight_experiments.continual.training.hyperparameters import read_hyperp
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, method_on
 from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
-from everlight_experiments.continual.training.runner import NETS
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.images.config import Config
 from everlight_experiments.images.methods.arguments import with_method_arguments
 from everlight_experiments.images.methods.published import WORD, with_published_settings
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")

@@ -1,11 +1,11 @@
 """`everlight methods`: every method in one line."""
 
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everlight.continual.methods.method_list import MethodRow, method_rows
 from everlight.continual.methods.registry import METHODS
+from everlight_experiments.terminal import aligned_rows
 
 HEADER = (*MethodRow("method", "year", "paper", "keeps", "applies to"), "description")
 VALUES = "Values tried for each hyper-parameter, as --hyperparameters takes them:"
@@ -24,17 +24,11 @@ class MethodListOptions:
 
 def list_methods(options: MethodListOptions) -> None:
     """Print a line per method, then one per method with a hyper-parameter."""
-    _print_table([HEADER, *((*row, METHODS[row.name].summary) for row in method_rows())])
+    rows = [HEADER, *((*row, METHODS[row.name].summary) for row in method_rows())]
+    print(*aligned_rows(rows), sep="\n")
     print(f"\n{VALUES}")
     tuned = [method for method in METHODS.values() if method.hyperparameters]
     values = [",".join(f"{value:g}" for value in method.hyperparameters) for method in tuned]
     texts = [shlex.quote(f"{m.name}={text}") for m, text in zip(tuned, values, strict=True)]
     names = [method.tunes for method in tuned]
-    _print_table(list(zip(texts, names, strict=True)))
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
-        print("  ".join(cells).rstrip())
+    print(*aligned_rows(list(zip(texts, names, strict=True))), sep="\n")

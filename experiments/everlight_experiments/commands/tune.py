@@ -37,7 +37,7 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import RunOptions, TuneOptions
 from everlight_experiments.commands.value_grids import combinations, edges_of, label_of, read_grid
-from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Benchmarks
 from everlight_experiments.continual.report.tables import hyperparameters_table, rule_of, table_of
 from everlight_experiments.continual.training.estimate import estimate_duration
 from everlight_experiments.continual.training.programs import method_on
@@ -113,7 +113,6 @@ def run_tune(options: TuneOptions) -> Path:
     """
     names = selected_methods(options.methods)
     candidates = configs_of(options)
-    trials: list[Trial] = []
     with loading_once():
         first = load_benchmarks(replace(options, config=candidates[0].config))
         methods = [method_on(next(iter(first.values())), METHODS[name]) for name in names]
@@ -130,39 +129,14 @@ def run_tune(options: TuneOptions) -> Path:
         grids = [job.method.hyperparameters for job in jobs_of(first, methods, 1)]
         runs = options.validation_seeds * sum(max(len(grid), 1) for grid in grids)
         print(f"{len(candidates)} × {runs} runs", flush=True)
-        is_estimated = False
-        for place, candidate in enumerate(candidates):
-            benchmarks = load_benchmarks(replace(options, config=candidate.config))
-            runners = _runners(folder, options, benchmarks, candidate.changes)
-            jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, methods, 1)
-            for job in jobs:
-                runners[job.column].check_validation(job.method)
-            if not is_estimated:
-                is_estimated = _estimate(folder, runners, jobs, len(candidates) - place)
-            trials.append(_try_all(runners, jobs, candidate))
-            print(f"{candidate.label}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
-            release_programs()
+        trials = _try_candidates(folder, options, methods, candidates)
     scores = {
         f"{trial.label}/{name.column}/{name.method}": values
         for trial in trials
         for name, values in trial.scores.items()
     }
     folder.save_results(**scores)
-    best, near = rank_trials(trials)
-    benchmark = next(iter(first.values()))
-    criterion = benchmark.criterion
-    rule = rule_of(benchmark, options.validation_seeds)
-    summary_rows = [
-        ("Data", benchmark.data.words),
-        ("Selection rule", f"{rule} {BEST}"),
-        ("Training with the best", trials[best].training),
-        ("Command for the best", run_command(options, trials[best].candidate.config)),
-        ("Duration", folder.duration()),
-    ]
-    title = f"Grid search of {benchmark.name} on validation seeds"
-    summary = _results_summary(folder.path, criterion, trials, best, near)
-    report = Report(summary_rows, _hyperparameters(criterion, trials), summary)
-    return write_report(folder.path, title, report)
+    return _report(folder, options, next(iter(first.values())), trials)
 
 
 def configs_of(options: TuneOptions) -> list[Candidate]:
@@ -274,6 +248,29 @@ def _estimate(
     return bool(stages)
 
 
+def _try_candidates(
+    folder: RunFolder,
+    options: TuneOptions,
+    methods: Sequence[Method],
+    candidates: Sequence[Candidate],
+) -> list[Trial]:
+    """Train every combination of values, and print the mean score of each."""
+    trials: list[Trial] = []
+    is_estimated = False
+    for place, candidate in enumerate(candidates):
+        benchmarks = load_benchmarks(replace(options, config=candidate.config))
+        runners = _runners(folder, options, benchmarks, candidate.changes)
+        jobs = jobs_of({c: runner.benchmark for c, runner in runners.items()}, methods, 1)
+        for job in jobs:
+            runners[job.column].check_validation(job.method)
+        if not is_estimated:
+            is_estimated = _estimate(folder, runners, jobs, len(candidates) - place)
+        trials.append(_try_all(runners, jobs, candidate))
+        print(f"{candidate.label}: {trials[-1].scores_by_seed.mean():.3f}", flush=True)
+        release_programs()
+    return trials
+
+
 def _try_all(runners: Mapping[str, Runner], jobs: Sequence[Job], candidate: Candidate) -> Trial:
     """Return the scores of every method with one combination of values."""
     scores: dict[MethodInColumn, np.ndarray] = {}
@@ -286,6 +283,26 @@ def _try_all(runners: Mapping[str, Runner], jobs: Sequence[Job], candidate: Cand
         scores[name], choices[name] = values[row], choice
     training = next(iter(runners.values())).benchmark.training.words
     return Trial(candidate, training, scores, choices)
+
+
+def _report(
+    folder: RunFolder, options: TuneOptions, benchmark: Benchmark, trials: Sequence[Trial]
+) -> Path:
+    """Write the report, and return its path."""
+    best, near = rank_trials(trials)
+    criterion = benchmark.criterion
+    rule = rule_of(benchmark, options.validation_seeds)
+    summary_rows = [
+        ("Data", benchmark.data.words),
+        ("Selection rule", f"{rule} {BEST}"),
+        ("Training with the best", trials[best].training),
+        ("Command for the best", run_command(options, trials[best].candidate.config)),
+        ("Duration", folder.duration()),
+    ]
+    title = f"Grid search of {benchmark.name} on validation seeds"
+    summary = _results_summary(folder.path, criterion, trials, best, near)
+    report = Report(summary_rows, _hyperparameters(criterion, trials), summary)
+    return write_report(folder.path, title, report)
 
 
 def _results_summary(

@@ -46,11 +46,12 @@ from everlight_experiments.continual.training.queue import (
     save_outcomes,
     train_jobs,
 )
-from everlight_experiments.continual.training.runner import NETS, nets_folder
+from everlight_experiments.continual.training.runner import nets_folder
 from everlight_experiments.images.added_images import options_of_earlier_images
 from everlight_experiments.report.cells import counted, spread
 from everlight_experiments.report.writer import Column, Report, Section, Table, write_report
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
+from everlight_experiments.terminal import aligned_rows
 
 OBSTACLES = {
     "tasks": "plans for the number of tasks that its run had",
@@ -232,11 +233,11 @@ def _scores(outcome: Outcome) -> list[tuple[str, np.ndarray, np.ndarray]]:
 
 def _before_and_after(title: str, outcome: Outcome) -> str:
     """Return the scores before and after the update as text, means over seeds."""
-    rows = [(name, first.mean(), last.mean()) for name, first, last in _scores(outcome)]
-    width = max(len(name) for name, *_ in rows)
-    lines = [f"  {name:<{width}}  {first:6.3f}  {last:6.3f}" for name, first, last in rows]
+    rows = [("", "before", "after")]
+    for name, *scores in _scores(outcome):
+        rows.append((name, *(f"{score.mean():6.3f}" for score in scores)))
     head = f"{title}: {outcome.score} of {counted(len(outcome.final), 'seed')}"
-    return "\n".join([head, f"  {'':<{width}}  before   after", *lines])
+    return "\n".join([head, *(f"  {line}" for line in aligned_rows(rows, left=1))])
 
 
 def _report(

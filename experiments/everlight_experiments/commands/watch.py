@@ -22,7 +22,7 @@ from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import scalars_of
 from everlight_experiments.commands.watched_run import WatchedRun
-from everlight_experiments.continual.training.estimate import in_time
+from everlight_experiments.report.cells import in_time
 from everlight_experiments.report.export import NAME_A_RUN, empty_folder
 from everlight_experiments.run_folder.folder import METRICS, TENSORBOARD
 from everlight_experiments.run_folder.interruption import StoppedError

@@ -10,7 +10,7 @@ from everlight_data.errors import DataError
 from everlight_data.locks import LOCK, try_lock
 from everlight_data.runs.claims import Claims
 from everlight_data.runs.events import PART, PROGRESS
-from everlight_experiments.continual.training.estimate import in_time
+from everlight_experiments.report.cells import in_time
 from everlight_experiments.run_folder.folder import (
     COMPILED,
     COMPILING,
@@ -18,6 +18,7 @@ from everlight_experiments.run_folder.folder import (
     METRICS,
     claimed_in,
 )
+from everlight_experiments.terminal import aligned_rows
 
 SILENT = 5.0
 """Seconds without a line after which a run in training must hold the lock of its part."""
@@ -140,14 +141,7 @@ class WatchedRun:
     def table(self) -> list[str]:
         """Return the lines of a table of methods."""
         rows = [HEADER, *(method.cells(name) for name, method in self.methods.items())]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return [
-            "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        ]
+        return aligned_rows(rows, left=1)
 
     def status(self, silent: float) -> str:
         """Return what the run is doing, in a line.

@@ -14,7 +14,7 @@ The steps of `everlight illuminant dataset`:
 
 1. `cli.command` finds the command, and `photographs.dataset.run_dataset` opens the run folder.
 2. `photographs.source.load_cameras` reads the images, and `everlight_data` divides them into folds.
-3. `photographs.methods.cross_validate_methods` fits every method of
+3. `core.image_methods.cross_validate_methods` fits every method of
    `everlight.color.illuminant_registry` on the training images and estimates the tested ones.
 4. `core.cross_validation.cross_validate` does so with regressions and networks on colour moments;
    each fold's validation images select step and augmentation. `core.networks` trains all networks

@@ -76,6 +76,11 @@ PRESETS: dict[PairPreset, PairConfig] = {
     ),
 }
 
+RENDERED = 162
+"""Scenes that the preset demo renders by every camera."""
+MIN_IMAGES = 45
+"""Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
+
 DATASET: dict[Preset, TrainingSettings] = {
     "demo": TrainingSettings(1_000, 128, validate_every=50),
     "small": TrainingSettings(4_000, 128, validate_every=50),

@@ -28,7 +28,7 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained.user_weights import FORMS, NetworkWeights, load_user_weights
 from everlight_data.pretrained.vit_weights import pretrained_vit
 from everlight_data.runs.checkpoints import open_existing
-from everlight_experiments.continual.training.runner import NETS
+from everlight_experiments.run_folder.folder import NETS
 
 RELEASED = (np.full(1, 0.5), np.full(1, 0.5))
 """Mean and deviation of all channels, 0 to 1, in the training of the ViTs of Google's release."""

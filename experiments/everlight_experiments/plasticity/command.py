@@ -27,7 +27,6 @@ from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
-from everlight_experiments.continual.training.estimate import in_time
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
 from everlight_experiments.plasticity.config import CONFIGS, READERS, PlasticityConfig
 from everlight_experiments.plasticity.problems import (
@@ -38,6 +37,7 @@ from everlight_experiments.plasticity.problems import (
     values_of,
 )
 from everlight_experiments.plasticity.report import write_plasticity_report
+from everlight_experiments.report.cells import in_time
 from everlight_experiments.run_folder.config_options import with_config
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, RunFolder
 from everlight_experiments.run_folder.memory import refuse_large

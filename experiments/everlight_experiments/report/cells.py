@@ -68,3 +68,13 @@ def dash(cell: str) -> str:
 def sentence(name: str) -> str:
     """Return a name as it begins a sentence."""
     return name[:1].upper() + name[1:]
+
+
+def in_time(seconds: float) -> str:
+    """Return a duration with its two largest units."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

@@ -11,7 +11,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.errors import UsageError
 from everlight_experiments.run_folder.options import check_options
-from everlight_experiments.usage import options_by_name, parse_options
+from everlight_experiments.usage import NO_VALUE, options_by_name, parse_options
 
 C = TypeVar("C")
 
@@ -116,11 +116,6 @@ def option_value(arguments: Sequence[str], option: str) -> str | None:
     return take_option(list(arguments), option)
 
 
-def refuse_empty(arguments: Sequence[str], option: str) -> None:
-    """Refuse an option that stands among arguments without a value, by a UsageError."""
-    take_option(list(arguments), option)
-
-
 def take_option(arguments: list[str], option: str) -> str | None:
     """Take an option and its value out of arguments; return the value, None without the option.
 
@@ -134,7 +129,7 @@ def take_option(arguments: list[str], option: str) -> str | None:
             continue
         values = [after] if equals else arguments[place + 1 : place + 2]
         if not values or not values[0] or values[0].startswith("--"):
-            raise UsageError(f"{option} has no value; give one.")
+            raise UsageError(f"{option} {NO_VALUE}")
         value = values[0] if value is None else value
         del arguments[place : place + (1 if equals else 2)]
     return value

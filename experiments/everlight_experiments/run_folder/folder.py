@@ -46,6 +46,8 @@ PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
 METRICS = "metrics.jsonl"
 """File of a run's events."""
+NETS = "models"
+"""Folder of the networks that a run keeps."""
 TENSORBOARD = "tensorboard"
 """Folder of TensorBoard's event files."""
 COMPILING, COMPILED, ESTIMATE = "compiling", "compiled", "estimate"

@@ -7,6 +7,7 @@ import jax
 
 from everlight_experiments.continual.training.queue import Job
 from everlight_experiments.continual.training.runner import Runner, Stage
+from everlight_experiments.report.cells import in_time
 from everlight_experiments.run_folder.folder import COMPILED, COMPILING, ESTIMATE, RunFolder
 
 REPORT = 5.0
@@ -63,13 +64,3 @@ def estimate_duration(
         f"compilation), and with {in_time(REPORT)} for the report",
         flush=True,
     )
-
-
-def in_time(seconds: float) -> str:
-    """Return a duration with its two largest units."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

@@ -20,9 +20,9 @@ from everlight_experiments.continual.benchmarks.metric import Metrics
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.continual.training.programs import Builds, MethodPrograms
-from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES, NETS, Runner
+from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES, Runner
 from everlight_experiments.report.over_time import criteria_names
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
 
 
 class Job(NamedTuple):

@@ -45,11 +45,9 @@ from everlight_experiments.continual.training.runs import (
     train_runs,
 )
 from everlight_experiments.continual.training.trials import Trial, try_runs
-from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
 
-NETS = "models"
-"""Folder of the networks that a run keeps."""
 CHECKPOINT_OVERHEAD_BYTES = 85_000
 """Bytes of a checkpoint in addition to its arrays, as measured."""
 

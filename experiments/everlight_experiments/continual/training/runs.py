@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from jaxtyping import Float, PRNGKeyArray, PyTree
+from jaxtyping import Bool, Float, PRNGKeyArray, PyTree
 
 from everlight.continual import (
     Build,
@@ -197,9 +197,8 @@ def train_runs(
         tasks = tasks or batch.sequence.tasks.id.shape[1]
         runs_lines = [training.lines_of(run) for run in group]
         lines = GroupLines(folder, runs_lines, training.protocol, tasks, mesh)
-        state = _train_group(
-            Checkpoints(checkpoints), group, batch, training, mesh, after_task, lines
-        )
+        parts = Checkpoints(checkpoints), group, batch, training, mesh, lines
+        state = GroupTraining(*parts).train(after_task)
         divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
             arrays = _arrays_of(training, result_of_run(state, number, mesh))
@@ -272,76 +271,94 @@ def _remove_stale_checkpoints(folder: RunFolder, runs: Sequence[TrainingRun]) ->
             shutil.rmtree(left, ignore_errors=True)
 
 
-def _train_group(
-    checkpoints: Checkpoints,
-    group: Sequence[TrainingRun],
-    runs: Runs,
-    training: SharedTraining,
-    mesh: Mesh,
-    after_task: AfterTask | None,
-    lines: GroupLines,
-) -> SequenceState:
-    """Return the state after the tasks of the lines, or where all runs have diverged.
+@dataclasses.dataclass
+class GroupTraining:
+    """Training of a group of runs together, which continues from its newest checkpoint."""
 
-    The group may be padded in `runs`, the form in which the engine trains it.
-    """
-    protocol = training.protocol
-    fingerprint = {
-        "runs": [{PART: run.name, **run.fingerprint} for run in group],
-        "protocol": dataclasses.asdict(protocol),
-        "keys": jax.random.key_data(runs.key).tolist(),
-    }
-    if mesh.is_multi_process:
-        fingerprint["devices"] = mesh.size
+    checkpoints: Checkpoints
+    group: Sequence[TrainingRun]
+    runs: Runs
+    """The group in the form in which the engine trains it, perhaps padded."""
+    training: SharedTraining
+    mesh: Mesh
+    lines: GroupLines
 
-    def shapes() -> SequenceState:
-        return shapes_on_mesh(initial_runs_state(runs), mesh)
+    def __post_init__(self):
+        self._fingerprint = {
+            "runs": [{PART: run.name, **run.fingerprint} for run in self.group],
+            "protocol": dataclasses.asdict(self.training.protocol),
+            "keys": jax.random.key_data(self.runs.key).tolist(),
+        }
+        if self.mesh.is_multi_process:
+            self._fingerprint["devices"] = self.mesh.size
+        self._diverged_at = np.tile(NOT_DIVERGED, (len(self.group), 1))
+        self._reached, self._state = self.checkpoints.resume(
+            self._fingerprint, lambda: shapes_on_mesh(initial_runs_state(self.runs), self.mesh)
+        ) or self.training.first_state(_padded_group(self.group, self.mesh))
+        self._driven = drive_runs(self.runs, 1, self.mesh, self._state, self.training.announce)
 
-    done, state = checkpoints.resume(fingerprint, shapes) or training.first_state(
-        _padded_group(group, mesh)
-    )
-    driven = drive_runs(runs, 1, mesh, state, training.announce)
+    @property
+    def title(self) -> str:
+        """Name on the progress bar."""
+        count = len(self.group)
+        return (self.group[0].title or self.group[0].name) + f" ({count} runs)" * (count > 1)
 
-    def save() -> None:
+    @property
+    def diverged(self) -> Bool[np.ndarray, "runs"]:
+        """True for each run that has diverged since this training began."""
+        return self._diverged_at[:, 0] >= 0
+
+    def train(self, after_task: AfterTask | None) -> SequenceState:
+        """Return the state after the tasks of the lines, or where all runs have diverged."""
+        # A signal may come to one of several processes, which save together.
+        saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(self.save)
+        total = self.lines.epochs
+        self.lines.start(self._state)
+        with saving, progress(self.title, total, self._reached, "epoch") as bar:
+            while not self.diverged.all() and self._reached < total:
+                before = self.diverged
+                rate = self.advance(after_task)
+                # Complete runs are kept as parts at once.
+                if self._reached < total and self.checkpoints.due():
+                    with uninterrupted():
+                        self.save()
+                if rate is not None:
+                    bar.set_postfix_str(f"{rate:,.0f} steps/s", refresh=False)
+                bar.update(self._reached - bar.n)
+                self._print_diverged(self.diverged & ~before)
+        return self._state
+
+    def advance(self, after_task: AfterTask | None) -> float | None:
+        """Train an epoch, and return the optimizer steps per second; None if no line is due."""
+        # The next state takes over the arrays of this one; a signal waits until it is complete.
+        with uninterrupted():
+            with _naming_epoch(self.title, self.lines.place(self._reached)):
+                self._state = next(self._driven, self._state)
+            self._reached = epochs_done(self.training.protocol, self._state)
+            divergences = first_divergence(self.training.protocol, self._state)
+            self._diverged_at = divergences[: len(self.group)]
+            # Ended tasks are announced before the checkpoint, from which a run would skip them.
+            if after_task is not None and int(self._state.epoch) == 0:
+                for number in np.flatnonzero(~self.diverged).tolist():
+                    result = result_of_run(self._state, number, self.mesh)
+                    after_task(self.group[number], int(self._state.task) - 1, result)
+            return self.lines.write(self._state, self.diverged)
+
+    def save(self) -> None:
+        """Write a checkpoint, unless the newest has as many epochs."""
+        protocol, state = self.training.protocol, self._state
         epochs = 0 if state is None else epochs_done(protocol, state)
-        if epochs > (checkpoints.newest() or 0):
-            checkpoints.save(epochs, state, fingerprint)
+        if epochs > (self.checkpoints.newest() or 0):
+            self.checkpoints.save(epochs, state, self._fingerprint)
 
-    # A signal may come to one of several processes, which save together.
-    saving = nullcontext() if jax.process_count() > 1 else save_when_stopped(save)
-    total = lines.epochs
-    title = (group[0].title or group[0].name) + f" ({len(group)} runs)" * (len(group) > 1)
-    diverged = np.zeros(len(group), bool)
-    lines.start(state)
-    with saving, progress(title, total, done, "epoch") as bar:
-        while not diverged.all() and bar.n < total:
-            # The next state takes over the arrays of this one; a signal waits until it is complete.
-            with uninterrupted():
-                with _naming_epoch(title, lines.place(bar.n)):
-                    state = next(driven, state)
-                reached = epochs_done(protocol, state)
-                divergences = first_divergence(protocol, state)[: len(group)]
-                previous, diverged = diverged, divergences[:, 0] >= 0
-                # Ended tasks are announced before the checkpoint, from which a run would skip them.
-                if after_task is not None and int(state.epoch) == 0:
-                    for number in np.flatnonzero(~diverged).tolist():
-                        result = result_of_run(state, number, mesh)
-                        after_task(group[number], int(state.task) - 1, result)
-                rate = lines.write(state, diverged)
-            # Complete runs are kept as parts at once.
-            if reached < total and checkpoints.due():
-                with uninterrupted():
-                    save()
-            if rate is not None:
-                bar.set_postfix_str(f"{rate:,.0f} steps/s", refresh=False)
-            bar.update(reached - bar.n)
-            for number in np.flatnonzero(diverged & ~previous):
-                message = _divergence(group[number], lines.place_words(*divergences[number]))
-                if jax.config.jax_debug_nans:
-                    # JAX may not read the results of a program that was called before.
-                    raise FloatingPointError(message)
-                print(message, flush=True)
-    return state
+    def _print_diverged(self, runs: Bool[np.ndarray, "runs"]) -> None:
+        for number in np.flatnonzero(runs):
+            place = self.lines.place_words(*self._diverged_at[number])
+            message = _divergence(self.group[number], place)
+            if jax.config.jax_debug_nans:
+                # JAX may not read the results of a program that was called before.
+                raise FloatingPointError(message)
+            print(message, flush=True)
 
 
 def _divergence(run: TrainingRun, place: str) -> str:

@@ -30,6 +30,7 @@ from everlight.illuminant.pair_inputs import TRANSFORM
 from everlight.trees import rows_of, stacked
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.networks import (
+    DEPTH,
     PARAMETERS,
     NetworkTraining,
     train_networks,
@@ -51,7 +52,7 @@ RULES: dict[Selection, str] = {
 }
 DEPTHS = {TRANSFORM: tuple(PARAMETERS)}
 """Hidden layers of the networks by input; networks on other inputs have `OTHER_DEPTHS`."""
-OTHER_DEPTHS = (5,)
+OTHER_DEPTHS = (DEPTH,)
 CHOSEN = "chosen in the fold"
 """Name for the augmentation that each fold's validation pairs select."""
 

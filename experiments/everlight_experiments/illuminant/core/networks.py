@@ -32,6 +32,8 @@ from everlight_experiments.run_folder.interruption import uninterrupted
 PARAMETERS = {2: 200, 5: 470, 16: 1460}
 """Number of parameters, after which the paper names its networks, by number of hidden layers."""
 
+DEPTH = 5
+"""Number of hidden layers where depths are not compared."""
 BLOCKS = 10
 """Number of evenly spaced checkpoints of a training."""
 

@@ -21,15 +21,16 @@ from everlight_experiments.report.cells import counted
 
 Level = Annotated[int, Between(0, 2**32 - 1)]
 """Sensor value of a raw file, of 32 bits."""
+PAIRS, PHOTOS, LUX_MODELS = "pairs", "single photos", "models that read it"
 READERS = {
-    "homography": "pairs",
-    "downsample": "pairs",
-    "second_black_level": "pairs",
-    "second_white_level": "pairs",
-    "matrices": "single photos",
-    "lux": "models that read it",
-    "tuning": "single photos",
-    "on_curve": "single photos",
+    "homography": PAIRS,
+    "downsample": PAIRS,
+    "second_black_level": PAIRS,
+    "second_white_level": PAIRS,
+    "matrices": PHOTOS,
+    "lux": LUX_MODELS,
+    "tuning": PHOTOS,
+    "on_curve": PHOTOS,
 }
 """Models, in words, by the options that only some of them read."""
 

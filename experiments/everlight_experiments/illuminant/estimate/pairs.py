@@ -21,6 +21,7 @@ from everlight_data.color.raw_files.photo_whites import describe_white, photo_wh
 from everlight_data.color.raw_files.raw import black_text, read_raw
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.estimate.options import (
+    PAIRS,
     READERS,
     EstimateOptions,
     FileEstimate,
@@ -37,7 +38,7 @@ def deferred_pair_estimates(
     Raises:
       DataError: the files do not form pairs, or an option is for other models.
     """
-    refuse_unread(options, READERS, {"pairs"}, f"{options.model} is for pairs")
+    refuse_unread(options, READERS, {PAIRS}, f"{options.model} is for {PAIRS}")
     return [partial(_estimate, options, model, pair) for pair in options.pairs()]
 
 

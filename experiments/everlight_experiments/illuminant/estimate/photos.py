@@ -39,14 +39,16 @@ from everlight_data.color.tuning_files.module_names import (
 from everlight_data.errors import DataError
 from everlight_data.sets.camera_tuning import TemperatureCurve
 from everlight_data.writing import make_folder
+from everlight_experiments.illuminant.core.image_methods import spread_rows
 from everlight_experiments.illuminant.core.locus_rows import CurvePoint, nearest_to
 from everlight_experiments.illuminant.estimate.options import (
+    LUX_MODELS,
+    PHOTOS,
     READERS,
     EstimateOptions,
     FileEstimate,
     PhotoEstimate,
 )
-from everlight_experiments.illuminant.photographs.methods import spread_rows
 from everlight_experiments.run_folder.options import refuse_unread
 
 Others = Mapping[Path, Sequence[DescribedImage]]
@@ -69,7 +71,7 @@ def deferred_photo_estimates(
       DataError: there are no photos, or an option is for other models.
     """
     cameras = " + ".join(model.cameras) or "any camera"
-    variants = {"single photos"} | ({"models that read it"} if "lux" in model.captures else set())
+    variants = {PHOTOS, LUX_MODELS} if "lux" in model.captures else {PHOTOS}
     refuse_unread(options, READERS, variants, f"{options.model} is {model.name} for {cameras}")
     photos = options.photos()
     captures = _captures(photos, model, options)

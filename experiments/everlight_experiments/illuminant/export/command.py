@@ -1,7 +1,7 @@
 """Write a camera's colours into a copy of a tuning file.
 
-    everlight illuminant export imx708.npz --to libcamera --tuning imx708.json --out mine.json
-    everlight illuminant export charts/ --to libcamera --tuning imx708.json --out mine.json
+    everlight illuminant export imx708.npz --tuning imx708.json --out mine.json
+    everlight illuminant export charts/ --tuning imx708.json --out mine.json
 
 The locus is fitted to illuminants of known colour temperature: labelled thumbnails, or raw
 photographs of a colour chart. Photographs of a chart also give a colour matrix per temperature.
@@ -9,7 +9,7 @@ photographs of a colour chart. Photographs of a chart also give a colour matrix 
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import jax.numpy as jnp
 import numpy as np
@@ -59,8 +59,6 @@ class ExportOptions:
     out: Path
     """File to write, .json. It is the tuning file with other numbers in ct_curve and, from
     photographs of a chart, in ccms; every other character is that of the tuning file."""
-    to: Literal["libcamera"] = "libcamera"
-    """Software that reads the file."""
     points: Annotated[int, Between(2, 50)] = 6
     """Largest number of points of the CT curve. With as many temperatures or fewer each is a point;
     else the points are quantiles of the images' temperatures, each the temperature of one."""

@@ -29,11 +29,10 @@ from everlight_experiments.illuminant.core.cross_validation import (
     pooled_rows,
 )
 from everlight_experiments.illuminant.core.experiment import Comparison, ResamplingUnits
+from everlight_experiments.illuminant.core.image_methods import cross_validate_methods
 from everlight_experiments.illuminant.core.method_inputs import images_fingerprint
-from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.networks import DEPTH, NetworkTraining
 from everlight_experiments.illuminant.pairs.sources import PairSet
-from everlight_experiments.illuminant.phone.selection import DEPTH
-from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.run_folder.folder import RunFolder
 
 FFCC = "FFCC"

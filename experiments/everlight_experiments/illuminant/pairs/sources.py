@@ -30,9 +30,9 @@ from everlight_data.color.rendered.rendered_views import render_thumbnails
 from everlight_data.color.spectra.library import embedded_library
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.config import MIN_IMAGES, RENDERED
 from everlight_experiments.illuminant.core.method_inputs import features_of, moments_of
 from everlight_experiments.illuminant.pairs.options import PairsOptions
-from everlight_experiments.illuminant.photographs.source import MIN_IMAGES, RENDERED
 
 MIN_CORRELATION = 0.75
 """Minimum correlation of both images' logarithmic brightness after registration.

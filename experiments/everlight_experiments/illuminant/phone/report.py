@@ -17,9 +17,9 @@ from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     IlluminantExperiment,
 )
-from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.networks import DEPTH, NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table
-from everlight_experiments.illuminant.phone.selection import DEPTH, NESTED, Candidate, ViewChoice
+from everlight_experiments.illuminant.phone.selection import NESTED, Candidate, ViewChoice
 from everlight_experiments.report.writer import Column, Section, Table
 
 FEW_SCENES = 20

@@ -32,10 +32,8 @@ from everlight_experiments.illuminant.core.cross_validation import (
     pooled_rows,
 )
 from everlight_experiments.illuminant.core.experiment import angular_errors
-from everlight_experiments.illuminant.core.networks import NetworkTraining
+from everlight_experiments.illuminant.core.networks import DEPTH, NetworkTraining
 
-DEPTH = 5
-"""Hidden layers of the networks."""
 NESTED = "Chosen without the scene"
 """Name of the estimates by the candidate selected without each scene."""
 

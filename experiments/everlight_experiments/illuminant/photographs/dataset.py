@@ -39,7 +39,7 @@ from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.progress import progress
-from everlight_experiments.illuminant.config import DATASET, MAIN, SAMPLES
+from everlight_experiments.illuminant.config import DATASET, MAIN, MIN_IMAGES, SAMPLES
 from everlight_experiments.illuminant.core.cross_validation import (
     HELD_OUT,
     OTHER_DEPTHS,
@@ -54,20 +54,19 @@ from everlight_experiments.illuminant.core.experiment import (
     estimate_arrays,
     record_errors,
 )
+from everlight_experiments.illuminant.core.image_methods import (
+    Keep,
+    cross_validate_methods,
+    learned_methods,
+    left_out,
+)
 from everlight_experiments.illuminant.core.locus_rows import with_tested_locus
 from everlight_experiments.illuminant.core.method_inputs import images_fingerprint, moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import error_table, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
 from everlight_experiments.illuminant.photographs.corrections import corrections_figure
-from everlight_experiments.illuminant.photographs.methods import (
-    Keep,
-    cross_validate_methods,
-    learned_methods,
-    left_out,
-)
 from everlight_experiments.illuminant.photographs.source import (
-    MIN_IMAGES,
     ImageOptions,
     load_cameras,
     suffices,

@@ -28,16 +28,12 @@ from everlight_data.names import check_name
 from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.camera_tuning import Tuning
 from everlight_data.sets.constancy_set import ConstancySet
+from everlight_experiments.illuminant.config import MIN_IMAGES, RENDERED
 from everlight_experiments.illuminant.core.locus_rows import nearest_points
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import ExperimentOptions
 
 Release = Literal["gehler-shi", "cube-plus", "intel-tau", "nus8", "raspberry-pi-awb", "radiometric"]
-
-RENDERED = 162
-"""Number of rendered scenes, each by every camera."""
-MIN_IMAGES = 45
-"""Minimum number of images: two thirds, less the validation part, must determine 20 numbers."""
 
 MAX_DISTANCE = 0.25
 """Largest median distance of illuminants from their camera's CT curve, in R/G and B/G. Those of

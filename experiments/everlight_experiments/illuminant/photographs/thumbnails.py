@@ -29,7 +29,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import name_first
 from everlight_data.progress import progress
 from everlight_data.writing import make_folder
-from everlight_experiments.illuminant.photographs.source import MIN_IMAGES
+from everlight_experiments.illuminant.config import MIN_IMAGES
 from everlight_experiments.run_folder.options import check_options
 
 MIN_PHOTOS = 6

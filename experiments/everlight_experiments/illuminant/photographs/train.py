@@ -39,6 +39,7 @@ from everlight_data.color.photographs.thumbnails import LUX
 from everlight_data.color.raw_files.calibrations import read_calibrations
 from everlight_data.errors import DataError
 from everlight_data.progress import progress
+from everlight_experiments.illuminant.config import MIN_IMAGES
 from everlight_experiments.illuminant.core.experiment import BASELINES as SHOWN_BASELINES
 from everlight_experiments.illuminant.core.experiment import (
     Comparison,
@@ -46,6 +47,7 @@ from everlight_experiments.illuminant.core.experiment import (
     estimate_arrays,
     record_errors,
 )
+from everlight_experiments.illuminant.core.image_methods import full_name, spread_rows
 from everlight_experiments.illuminant.core.locus_rows import CAMERA, locus_sections, with_locus
 from everlight_experiments.illuminant.core.method_inputs import (
     features_of,
@@ -56,9 +58,7 @@ from everlight_experiments.illuminant.core.method_inputs import (
 )
 from everlight_experiments.illuminant.core.report import fold_statistics, publish
 from everlight_experiments.illuminant.paper import METHOD_NOTES
-from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
 from everlight_experiments.illuminant.photographs.source import (
-    MIN_IMAGES,
     ImageOptions,
     load_cameras,
     suffices,
@@ -66,6 +66,7 @@ from everlight_experiments.illuminant.photographs.source import (
 from everlight_experiments.report.cells import counted
 from everlight_experiments.report.writer import Section
 from everlight_experiments.run_folder.folder import RunFolder
+from everlight_experiments.terminal import aligned_rows
 
 BASELINES = ("GW", "SoG")
 """Statistics in the report's table in addition to the method."""
@@ -182,8 +183,7 @@ def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[s
         low, high = comparison.interval(errors)
         mean = fold_statistics(errors)["mean"][0]
         lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
+    return aligned_rows(lines)
 
 
 def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:

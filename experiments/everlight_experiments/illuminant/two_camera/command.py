@@ -29,6 +29,7 @@ from everlight_experiments.illuminant.core.experiment import (
     estimate_arrays,
     record_errors,
 )
+from everlight_experiments.illuminant.core.image_methods import cross_validate_methods
 from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.illuminant.core.networks import NetworkTraining
 from everlight_experiments.illuminant.core.report import publish
@@ -43,7 +44,6 @@ from everlight_experiments.illuminant.photographs.dataset import (
     compare_photographs,
     omission_notes,
 )
-from everlight_experiments.illuminant.photographs.methods import cross_validate_methods
 from everlight_experiments.illuminant.published_tables import TABLE_2_NUS
 from everlight_experiments.illuminant.two_camera.options import (
     BLOCK,

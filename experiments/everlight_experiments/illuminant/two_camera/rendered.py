@@ -49,7 +49,7 @@ from everlight_experiments.illuminant.core.experiment import (
     angular_errors,
     record_errors,
 )
-from everlight_experiments.illuminant.core.networks import NetworkTraining, train_by_name
+from everlight_experiments.illuminant.core.networks import DEPTH, NetworkTraining, train_by_name
 from everlight_experiments.illuminant.core.report import coverage_table, spread
 from everlight_experiments.illuminant.published_tables import TABLE_1_RADIOMETRIC
 from everlight_experiments.illuminant.two_camera.options import TwoCameraOptions
@@ -69,8 +69,6 @@ from everlight_experiments.run_folder.folder import RunFolder
 
 ENSEMBLE = 4
 """Number of saved networks per camera's illuminant, with different initial parameters."""
-DEPTH = 5
-"""Hidden layers of the saved networks."""
 CONDITIONS: dict[Condition, str] = {
     "exact": "Exact responses, one exposure, 24 colours",
     "noisy": "Noisy sensors, unknown exposures, 24 colours",

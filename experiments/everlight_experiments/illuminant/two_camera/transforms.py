@@ -48,7 +48,7 @@ from everlight_experiments.illuminant.core.experiment import (
     estimate_arrays,
     record_errors,
 )
-from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
+from everlight_experiments.illuminant.core.networks import DEPTH, PARAMETERS, NetworkTraining
 from everlight_experiments.illuminant.core.report import coverage_table, error_table, spread
 from everlight_experiments.illuminant.paper import PHONE_NOTES
 from everlight_experiments.illuminant.published_tables import TABLE_3_S20
@@ -94,6 +94,18 @@ def compare_transforms(
         comparisons = without_published(comparisons, units)
     both = comparisons | {SECOND_VIEW: other}
     folder.save_results(**record_errors(folder, both), **estimate_arrays(both))
+    return _experiment(options, config, data, comparisons, other, coverage)
+
+
+def _experiment(
+    options: TwoCameraOptions,
+    config: PairConfig,
+    data: CameraPairs,
+    comparisons: Mapping[str, Comparison],
+    second: Comparison,
+    coverage: Table,
+) -> IlluminantExperiment:
+    """Return what the report shows of both cameras' comparisons and the saved ensembles."""
     chosen = [Estimator(method_name(TRANSFORM, depth)) for depth in (5, 2, 16)]
     curves = [*chosen, chosen[0]._replace(ensemble=True), Estimator(method_name(TRANSFORM, None))]
     rates = " or ".join(f"{rate:g}" for rate in RATES)
@@ -113,7 +125,7 @@ def compare_transforms(
         ),
         tables=[
             gain_table(comparisons["held-out"]),
-            *map(error_table, (*comparisons.values(), other)),
+            *map(error_table, (*comparisons.values(), second)),
             coverage,
         ],
         training=config.training,
@@ -126,7 +138,7 @@ def compare_transforms(
 def second_camera(second: CameraPairs, training: NetworkTraining) -> CrossValidation:
     """Return the held-out selection of networks of the default depth for the second illuminant."""
     below = training.below("second")
-    return cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, {TRANSFORM: (5,)})
+    return cross_validate(second, PHONE_AUGMENTATIONS, "held-out", below, {TRANSFORM: (DEPTH,)})
 
 
 def second_comparison(second: CameraPairs, outcome: CrossValidation, camera: str) -> Comparison:

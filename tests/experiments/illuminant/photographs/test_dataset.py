@@ -20,10 +20,10 @@ from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained import trunk_views
 from everlight_data.sets.constancy_set import Captures
 from everlight_experiments.illuminant.config import DATASET
-from everlight_experiments.illuminant.core import cross_validation
+from everlight_experiments.illuminant.core import cross_validation, image_methods
 from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
-from everlight_experiments.illuminant.photographs import dataset, methods, source
+from everlight_experiments.illuminant.photographs import dataset, source
 from everlight_experiments.illuminant.photographs.dataset import (
     DatasetOptions,
     run_dataset,
@@ -47,7 +47,7 @@ def few(monkeypatch):
         name = f"of {side.camera}"
         return {"GW": ILLUMINANT_METHODS["GW"], name: replace(one, name=name)}
 
-    monkeypatch.setattr(methods, "methods_for", rows)
+    monkeypatch.setattr(image_methods, "methods_for", rows)
     monkeypatch.setattr(cross_validation, "OTHER_DEPTHS", (2,))
 
 
@@ -194,15 +194,15 @@ def test_stored_estimates_of_a_method_are_not_computed_again(tmp_path, rng, few)
     def keep(name, compute):
         return stored.setdefault(name, compute() if name not in stored else None)
 
-    first = methods.cross_validate_methods(data, keep)
+    first = image_methods.cross_validate_methods(data, keep)
     assert list(stored) == ["A1-of A1"]
     stored["A1-of A1"] = {"estimates": 2 * stored["A1-of A1"]["estimates"]}
-    again = methods.cross_validate_methods(data, keep)
+    again = image_methods.cross_validate_methods(data, keep)
     np.testing.assert_array_equal(again["of A1"], 2 * first["of A1"])
-    fewer = methods.cross_validate_methods(data, names=["of A1"])
+    fewer = image_methods.cross_validate_methods(data, names=["of A1"])
     np.testing.assert_array_equal(fewer["of A1"], first["of A1"])
-    assert methods.learned_methods(data) == ["of A1"]
-    assert list(methods.cross_validate_methods(data, names=[])) == ["GW"]
+    assert image_methods.learned_methods(data) == ["of A1"]
+    assert list(image_methods.cross_validate_methods(data, names=[])) == ["GW"]
 
 
 def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
@@ -211,7 +211,7 @@ def two_cameras(tmp_path, rng, names=("A1", "B2"), split="folds"):
 
 
 def available(data):
-    return set(methods_for(side_of(data))) - set(methods.left_out(data))
+    return set(methods_for(side_of(data))) - set(image_methods.left_out(data))
 
 
 @pytest.mark.parametrize("split", ["folds", "cross-camera"])
@@ -222,9 +222,9 @@ def test_training_images_have_the_numbers_of_their_cameras(tmp_path, rng, few, m
         lessons.append((images, side.camera_number))
 
     spy = IlluminantMethod("spy", lambda image, mask: image, fit, lambda _, image: image[0, 0])
-    monkeypatch.setattr(methods, "methods_for", lambda side: {"spy": spy})
+    monkeypatch.setattr(image_methods, "methods_for", lambda side: {"spy": spy})
     data = two_cameras(tmp_path, rng, split=split)["B2"]
-    (estimates,) = methods.cross_validate_methods(data)["spy"]
+    (estimates,) = image_methods.cross_validate_methods(data)["spy"]
     assert len(lessons) == len(data.folds)
     for (lesson, camera), estimate, test in zip(lessons, estimates, data.folds, strict=True):
         taught = np.setdiff1d(np.arange(len(data.images)), test)
@@ -245,13 +245,13 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
     in_folds = two_cameras(tmp_path, rng, known)["SonyA57"]
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", lambda: None)
     without = {CAPTURE_AWARE: WITHOUT_CAPTURES}
-    assert methods.left_out(of_known) == without
-    assert methods.left_out(in_folds) == without
+    assert image_methods.left_out(of_known) == without
+    assert image_methods.left_out(in_folds) == without
     captured = in_folds._replace(captures=Captures(np.zeros((12, 1), np.float32), ("lux",)))
-    assert not methods.left_out(captured)
+    assert not image_methods.left_out(captured)
     assert {CAPTURE_AWARE, IMAGE_ALONE} <= available(captured)
     assert {DUAL_MAPPING, POOLED} <= available(of_known)
-    assert "none is known of B2" in methods.left_out(of_others)[DUAL_MAPPING]
+    assert "none is known of B2" in image_methods.left_out(of_others)[DUAL_MAPPING]
 
     requested = []
 
@@ -261,9 +261,9 @@ def test_unavailable_methods_are_left_out_with_their_reason(tmp_path, rng, real_
 
     monkeypatch.setattr(trunk_views, "efficientnet_lite0_folder", missing)
     # A name is known, whether its method can run or not.
-    assert POOLED in methods.learned_methods(of_known)
+    assert POOLED in image_methods.learned_methods(of_known)
     assert not requested
-    assert methods.left_out(of_known) == {POOLED: "not installed"} | without
+    assert image_methods.left_out(of_known) == {POOLED: "not installed"} | without
     assert available(of_known) == available(in_folds) - {POOLED} | {TUNED_HERE}
     ones = np.ones((1, 12, 3))
     sentences = dataset.omission_notes(

@@ -26,11 +26,11 @@ from everlight_data.color.models.image_model_files import load_estimator, save_i
 from everlight_data.color.models.model_files import errors_like
 from everlight_data.color.models.pair_model_files import load_pair_model
 from everlight_data.errors import DataError
+from everlight_experiments.illuminant.core.image_methods import full_name, spread_rows
 from everlight_experiments.illuminant.estimate import photos
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.photographs import source
-from everlight_experiments.illuminant.photographs.methods import full_name, spread_rows
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails

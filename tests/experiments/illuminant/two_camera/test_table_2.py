@@ -20,6 +20,7 @@ from everlight_data.color.photographs.published_folds import draw_folds
 from everlight_data.color.photographs.thumbnails import thumbnail_cameras
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant.config import PRESETS
+from everlight_experiments.illuminant.core import image_methods
 from everlight_experiments.illuminant.core.cross_validation import (
     CHOSEN,
     RULES,
@@ -27,7 +28,6 @@ from everlight_experiments.illuminant.core.cross_validation import (
 )
 from everlight_experiments.illuminant.core.method_inputs import moments_of, side_of
 from everlight_experiments.illuminant.core.networks import PARAMETERS, NetworkTraining
-from everlight_experiments.illuminant.photographs import methods
 from everlight_experiments.illuminant.photographs.corrections import correction_columns
 from everlight_experiments.illuminant.photographs.dataset import compare_images
 from everlight_experiments.illuminant.two_camera.command import run_two_camera
@@ -101,7 +101,7 @@ def test_table_2_on_a_made_up_release(release, tmp_path, monkeypatch):
         names = {name.split("/")[1] for name in results.files if name.startswith(rule)}
         assert networks < names
         images = official_pairs(MAIN, SECOND, 0).images
-        applicable = methods_for(side_of(images)).keys() - methods.left_out(images).keys()
+        applicable = methods_for(side_of(images)).keys() - image_methods.left_out(images).keys()
         assert names - networks == applicable - COSTLY
     errors = [
         name for name in results.files if name.startswith(tuple(f"{rule}/" for rule in RULES))
@@ -185,7 +185,7 @@ def one_learner(monkeypatch):
     fixed = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_selectable}
     homography = replace(ILLUMINANT_METHODS["Homography (SoG)"], features=ESTIMATORS["GW"].features)
     rows = fixed | {"Homography (GW)": replace(homography, name="Homography (GW)")}
-    monkeypatch.setattr(methods, "methods_for", lambda side: rows)
+    monkeypatch.setattr(image_methods, "methods_for", lambda side: rows)
 
 
 @pytest.mark.slow

@@ -8,8 +8,8 @@ from everlight.color import ILLUMINANT_METHODS
 from everlight_data.color.camera_matrices import find_matrix, read_camera_matrices
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.raw_files.calibrations import single_matrix
+from everlight_experiments.illuminant.core import image_methods
 from everlight_experiments.illuminant.core.method_inputs import side_of
-from everlight_experiments.illuminant.photographs import methods
 
 CALIBRATED = ILLUMINANT_METHODS["CCMNet, small form"]
 
@@ -27,13 +27,13 @@ def test_costly_methods_run_only_where_they_are_named(monkeypatch):
         name: replace(ILLUMINANT_METHODS[name], incompatibility=lambda side: "")
         for name in ("C5, small form", "C5 at the authors' size", paper.name)
     }
-    monkeypatch.setattr(methods, "methods_for", lambda side: rows)
+    monkeypatch.setattr(image_methods, "methods_for", lambda side: rows)
 
     def keep(name, compute):
         return {"estimates": np.zeros((1, 1, 3))}
 
     def selected(names):
-        return [*methods.cross_validate_methods(images_by("A1"), keep, names)]
+        return [*image_methods.cross_validate_methods(images_by("A1"), keep, names)]
 
     assert selected(None) == ["C5, small form"]
     assert selected(["C5 at the authors' size"]) == ["C5 at the authors' size"]
