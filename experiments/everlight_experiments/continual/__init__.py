@@ -10,7 +10,8 @@ The steps of `everlight run digits --methods EWC`:
    `benchmarks.parts` makes network and optimizer. The result is a `benchmarks.benchmark.Benchmark`
    per setting, with the parts `Data`, `Setting`, `Training` and `Selection`.
 3. Where all of it can be used, `run_benchmark` opens the run folder (`run_folder.folder`) and calls
-   `load_and_train.train_suites`.
+   `load_and_train.train_suites`. `training.queue.runners_of` makes there what a benchmark prepares,
+   such as CORe50's pretrained weights.
 4. `training.queue.train_jobs` goes through methods and settings; `training.runner.Runner` selects a
    method's hyper-parameter on validation seeds and trains the evaluation seeds. Its
    `training.programs.MethodPrograms` build the strategy by the method's row in
