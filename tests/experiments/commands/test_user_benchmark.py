@@ -14,6 +14,7 @@ from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS
+from tests.refusals import refused
 
 GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"
 
@@ -80,9 +81,7 @@ def test_other_objects_than_benchmarks_are_refused_in_one_line(
 ):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.py").write_text(FILE)
-    with pytest.raises(DataError, match=message) as error:
-        run(tmp_path, *name.split())
-    assert "\n" not in str(error.value)
+    refused(message, lambda: run(tmp_path, *name.split()), DataError)
     assert not (tmp_path / "runs").exists()
 
 

@@ -12,6 +12,7 @@ from everlight_data.formats.originals import Original
 from everlight_data.images.fashion_mnist import load_fashion_mnist
 from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.user_images import load_user_images
+from tests.refusals import refused
 
 TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -135,9 +136,7 @@ def test_damaged_files_are_refused_by_name(folder, name, content, message, packe
     (folder / name).unlink()
     path = folder / f"{name}.gz" if packed else folder / name
     path.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises(DataError, match=message) as caught:
-        load_idx(folder)
-    assert "\n" not in str(caught.value)
+    refused(message, lambda: load_idx(folder), DataError)
     assert str(folder) in str(caught.value)
     assert str(caught.value).endswith(("remove it.", "squares."))
 
