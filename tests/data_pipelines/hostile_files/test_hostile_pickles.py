@@ -83,8 +83,8 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_crafted_pickles_are_refused(name):
     content = HEADER + ATTACKS[name] + b"."
-    refused(r"^crafted ", lambda: load_restricted(content, "crafted"), DataError)
-    assert len(str(caught.value)) < 700
+    line = refused(r"^crafted ", lambda: load_restricted(content, "crafted"), DataError)
+    assert len(line) < 700
 
 
 def test_a_state_changes_no_object_of_numpy():
