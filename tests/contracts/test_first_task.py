@@ -1,4 +1,4 @@
-"""The first task of methods that act on earlier tasks alone is plain finetuning."""
+"""The first task of methods that act on earlier tasks alone is plain finetuning, bit for bit."""
 
 import chex
 import jax
@@ -12,7 +12,7 @@ from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.naive import naive
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
-FINETUNED = ("LwF", "DGR")
+FINETUNED = ("EWC", "SI", "MAS", "LwF", "A-GEM", "GPM", "TRGP")
 
 
 def parameters_after_steps(build):

@@ -129,5 +129,4 @@ def test_the_optimizer_is_optaxs(text, created, implicit):
     ],
 )
 def test_unknown_names_and_arguments_of_optimizers_are_refused(text, message):
-    with pytest.raises(ValueError, match=message):
-        named_optimizer(text, 0.1)
+    refused(message, lambda: named_optimizer(text, 0.1))

@@ -45,8 +45,7 @@ def test_every_truncation_is_refused(full):
     content = full.read_bytes()
     for length in range(0, len(content), 5):
         full.write_bytes(content[:length])
-        with pytest.raises(DataError, match=r"state\.pth"):
-            read_torch_state(full, "Again.")
+        refused(r"state\.pth", lambda: read_torch_state(full, "Again."), DataError)
 
 
 @pytest.mark.parametrize(
@@ -86,8 +85,7 @@ def test_a_storage_of_two_kinds_is_refused(tmp_path, second, message, last):
     path = write(tmp_path / "state.pth", state(**tensors), {"1": FLOATS})
     if not last:
         message = "in one tensor and 12 float32 in another"
-    with pytest.raises(DataError, match=message):
-        read_torch_state(path, "Again.")
+    refused(message, lambda: read_torch_state(path, "Again."), DataError)
 
 
 @pytest.mark.parametrize(

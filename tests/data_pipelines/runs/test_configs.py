@@ -86,8 +86,7 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
         with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}"):
             read_config(config, SETTINGS)
     config.unlink()
-    with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
-        read_config(config, SETTINGS)
+    refused(r"config\.json does not exist", lambda: read_config(config, SETTINGS), MissingDataError)
 
 
 @pytest.mark.parametrize(

@@ -172,8 +172,7 @@ def test_incompatible_options_are_refused_in_one_line(change, message, tmp_path,
 def test_without_validation_samples_nothing_is_selected(tmp_path, stored_stripes):
     words = ("images", "--data", "stripes", "--tasks", "2", "--net", "mlp:8", "--epochs", "1")
     words += ("--validation-fraction", "0", "--seeds", "1", "--methods", "EWC")
-    with pytest.raises(DataError, match="--hyperparameters EWC=100"):
-        run(tmp_path, *words)
+    refused("--hyperparameters EWC=100", lambda: run(tmp_path, *words), DataError)
     train = (
         loaded(*words).data.sequence(METHODS["naive"], SequenceId("evaluation", 0, 0)).tasks.train
     )

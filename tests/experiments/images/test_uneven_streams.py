@@ -228,8 +228,7 @@ def test_the_guide_s_commands_train_and_record_the_value(command, option, value,
     other = "1.7" if option == "imbalance" else "0.7"
     changed = command.replace(value, other, 1).split()
     message = rf"config\.unevenness\.{option}: stored {float(value)}, now {other}"
-    with pytest.raises(DataError, match=message):
-        run(tmp_path, *changed, *short)
+    refused(message, lambda: run(tmp_path, *changed, *short), DataError)
 
 
 def test_the_guide_has_an_example_of_each_option():
