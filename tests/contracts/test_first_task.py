@@ -12,7 +12,7 @@ from everlight.continual.engine.updates import train_step
 from everlight.continual.strategies.naive import naive
 from tests.contracts.strategies import DATA, KEY, PROTOCOL, SEQUENCE, build_with
 
-FINETUNED = ("EWC", "SI", "MAS", "LwF", "A-GEM", "GPM", "TRGP")
+FINETUNED = ("EWC", "SI", "MAS", "LwF", "A-GEM", "GPM", "TRGP", "iCaRL, softmax")
 
 
 def parameters_after_steps(build):
