@@ -139,7 +139,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     }
     if later:
         assert draws["starts"] == [0, 1]
-        # Of six slots for samples of the draw one is empty; two are for pairs of classes.
+        # One of six slots for samples of the draw is empty; two are for pairs of classes.
         assert [len(draws[name]) for name in ("replayed", "first", "second")] == [5, 7, 7]
         assert 0 < np.count_nonzero(draws["share"][:5]) < 5
         assert draws["share"][5:].any()

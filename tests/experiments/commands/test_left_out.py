@@ -87,7 +87,7 @@ def test_one_setting_with_pretrained_layers_is_enough():
 
 
 def refuse(requirements, remedies=(), requested="M", version="", capabilities=((),)):
-    """Refuse a method M with these requirements in settings with the capabilities."""
+    """Check a method M with these requirements against settings with the capabilities."""
     row = METHODS["naive"]._replace(name="M", requirements=requirements, version=version)
     settings = [
         SimpleNamespace(setting=SimpleNamespace(capabilities={*names}, remedies=dict(remedies)))
@@ -106,9 +106,12 @@ BLURRY = {
     ("requirements", "remedies", "advice"),
     [
         (["multi-label"], {}, ""),
-        (["task-incremental"], {}, "; give --setting task-incremental"),
         (["task boundaries"], {}, "; give --boundaries"),
-        (["hidden layers"], {}, "; give --net mlp:256,256"),
+        (
+            ["task-incremental", "hidden layers"],
+            {},
+            "; give --setting task-incremental and --net mlp:256,256",
+        ),
         (["pretrained transformer"], {}, "; give --net vit --pretrained ViT-B_16.npz"),
         (["disjoint classes"], BLURRY, "; give --blurry 0"),
         (["disjoint classes", "task-incremental"], {}, ""),
