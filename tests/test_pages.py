@@ -15,10 +15,7 @@ import pytest
 
 from docs.tools import make_api, make_official_code, make_speed_picture, measured
 from docs.tools.measured import ROOT, Table
-from everlight import continual
 from everlight.color import ESTIMATORS
-from everlight.continual import strategies
-from everlight.continual.methods.method import StrategyArguments
 from everlight.continual.methods.registry import METHODS, ORDER
 from everlight.continual.methods.replay_variants import VariantName
 from everlight.metrics import CRITERIA, WEIGHTINGS
@@ -284,14 +281,6 @@ def test_the_page_of_public_names_is_that_of_the_folders():
         assert len(set(names)) == len(names), room
 
 
-def test_everlight_continual_has_every_published_strategy():
-    changes = {"predict_by_nearest_mean", "review_memory"}  # of any strategy, as --variants
-    modules = [importlib.import_module(f"{strategies.__name__}.{name}") for name in ORDER]
-    factories = {row.factory.__name__ for module in modules for row in module.METHODS}
-    assert set(strategies.__all__) - changes == factories
-    assert set(strategies.__all__) <= set(continual.__all__)
-
-
 def test_the_glossary_has_every_name_of_reports_once():
     rows = re.findall(r"^\| (?!term )(.+?) \| (.+) \|$", TEXTS["docs/pages/glossary.md"], re.M)
     terms = [term for row, _ in rows for term in re.split(r", | \(|\)", row) if term]
@@ -347,21 +336,6 @@ def test_official_code_has_every_published_method_in_the_order_of_the_list():
 def test_the_command_s_differences_from_official_code_are_generated():
     command = "python -m docs.tools.make_official_code"
     assert make_official_code.render(OFFICIAL) == OFFICIAL, command
-
-
-def test_published_rows_have_all_known_values_of_their_authors():
-    """The benchmark sets sizes of memories; numbers of samples only estimate a statistic."""
-    free = {"exemplars_per_class", "buffer_size", "replay_batch_size"}
-    free |= {"max_samples", "importance_samples"}
-    published = [method for method in METHODS.values() if method.published is not None]
-    assert len(published) > 5
-    for method in published:
-        arguments = method.arguments(StrategyArguments(5, 10, 20, hyperparameter=method.published))
-        for name in {*arguments} & {*method.authors} - free:
-            value = method.authors[name]
-            # The authors of task arithmetic searched a grid, which holds the published value.
-            if (method.name, name) != ("task arithmetic", "scale"):
-                assert arguments[name] == value, (method.name, name)
 
 
 def module_of(factory):

@@ -1,20 +1,20 @@
 """Arguments of the right shape with values that cannot be meant: refused where they can be seen."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
 
 import everlight.color as color
 import everlight.continual as continual
 import everlight.illuminant as illuminant
 import everlight.metrics as metrics
-import everlight.models as models
 import everlight.plots as plots
 import everlight.scenarios as scenarios
-from everlight.checks import check_finite, check_range, checked
 from tests.contracts.example_values import build
+from tests.refusals import refused
 
 LABELS = np.arange(24) % 4
 TASKS = ((0, 1), (2, 3))
@@ -43,17 +43,6 @@ def relearn(**shares):
     return metrics.cl_score({**SHARES, **shares}, metrics.WEIGHTINGS["W1"])
 
 
-PERCENT = jnp.full((3, 3), 55.0)
-
-
-def angle(estimate):
-    return metrics.angular_error(estimate, jnp.ones(np.shape(estimate)))
-
-
-def gray_edge(exponent, iterations):
-    return color.weighted_gray_edge(IMAGE, None, 5, 1.0, exponent, iterations)
-
-
 def errors_of(errors):
     return metrics.summarize_errors(jnp.array(errors))
 
@@ -66,24 +55,8 @@ def gap(tasks):
     return metrics.stability_gap(jnp.ones((3, 2)), jnp.array(tasks))
 
 
-def stored_samples(samples):
-    return metrics.count_sample_memory(jnp.array(samples))
-
-
 def correct(*arrays):
     return color.fit_bias_correction(*arrays)
-
-
-def similarities(form):
-    return models.local_similarities(jnp.ones((1, 2)), jnp.ones((2, 1, 2)), form)
-
-
-def photosites(illuminant):
-    return color.camera_responses(illuminant, jnp.ones((2, 4)), jnp.ones((3, 4)))
-
-
-def fit(source=(24, 3), target=(24, 3), **more):
-    return color.fit_color_transform(jnp.ones(source), jnp.ones(target), **more)
 
 
 def store(deviation):
@@ -104,29 +77,12 @@ def chromagenic(labels):
     return color.fit_chromagenic(*pairs, jnp.array(labels), jnp.ones((2, 3)))
 
 
-MASKED = np.ma.masked_array(np.ones(3), [0, 1, 0])
 NEGATIVE = {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}
 WORD_OF_NAN = FACTS.vectors.at[1, 0].set(jnp.nan)
 # These values once passed silently; each message names the argument.
 SILENT = {
-    "colours lying down": (lambda: fit((3, 24), (3, 24)), "source is float32[3, 24]"),
-    "an image for colours": (lambda: fit((24, 24, 3)), "source is float32[24, 24, 3]"),
-    "four channels": (lambda: fit((24, 4), (24, 4)), "source is float32[24, 4]"),
-    "one more target": (
-        lambda: fit(target=(25, 3)),
-        "target is float32[25, 3]; give floats [n, 3], with source float32[24, 3]",
-    ),
-    "one target": (lambda: fit(target=(1, 3)), "target is float32[1, 3]"),
-    "weights of a shape": (lambda: fit(weights=jnp.ones((24, 3))), "weights is float32[24, 3]"),
-    "a batch of angles": (lambda: angle(jnp.ones((5, 3))), "estimate is float32[5, 3]"),
-    "integers": (lambda: angle(np.ones(3, np.uint8)), "estimate is uint8[3]; give floats [3]"),
-    "two components": (lambda: angle(jnp.ones(2)), "estimate is float32[2]"),
-    "a masked array": (lambda: angle(MASKED), "is a masked float64[3]; give floats [3] without"),
     "a grey image": (lambda: color.ESTIMATORS["GW"](IMAGE[..., 0], None), "image is float32"),
     "channels first": (lambda: color.ESTIMATORS["WP"](IMAGE.T, None), "float32[3, 24, 24]"),
-    "no edges": (lambda: gray_edge(-1, 10), "exponent=-1; give 0 or more"),
-    "no iterations": (lambda: gray_edge(10, -3), "iterations=-3; give 1 or more"),
-    "a share below 0": (lambda: color.bright_dark_pca(IMAGE, None, -1.0), "fraction=-1.0; give 0"),
     "a label without light": (lambda: chromagenic([0, 2]), "labels holds 2; give 0 to 1"),
     "a surface past the table": (lambda: responses([0, 4]), "reflectances holds 4; give 0 to 3"),
     "a fact that there is not": (lambda: rank(labels=(0, 99)), "labels holds 99; give 0 to 1"),
@@ -140,67 +96,39 @@ SILENT = {
         lambda: rank(facts=FACTS._replace(vectors=WORD_OF_NAN)),
         "facts.vectors holds 1 values that are not finite, the first at [1, 0]",
     ),
-    "an underscore": (lambda: iirc(setting="incremental_joint"), "choose 'incomplete', 'complete'"),
-    "no setting": (lambda: iirc(setting=None), "setting=None; choose"),
-    "a negative share": (lambda: iirc(valid_fraction=-0.1), "valid_fraction=-0.1; give 0 to 0.5"),
-    "before the first": (lambda: sequence(test_offset=-5), "test_offset=-5; give 0 or more"),
-    "half a test sample": (lambda: sequence(test_offset=1.5), "give an integer or None"),
     "percents": (lambda: relearn(A=55.0), "criteria['A']=55.0; give 0 to 1"),
     "negative weights of sum 1": (lambda: metrics.cl_score(SHARES, NEGATIVE), "weights['A']=-1.0"),
-    "in percent": (lambda: metrics.measure_criteria(PERCENT, COSTS), "accuracies holds 55.0; give"),
     "more tasks": (
         lambda: metrics.measure_criteria(jnp.ones((4, 4)), COSTS),
         "model_memory is float32[3]",
     ),
-    "percents of a matrix": (lambda: metrics.remembering(PERCENT), "accuracies holds 55.0; give"),
     "no matrix": (lambda: metrics.forgetting(jnp.ones((0, 0))), "accuracies is float32[0, 0]"),
-    "no parameters": (lambda: metrics.count_model_memory(0, 2, 10), "parameters=0; give 1 or"),
-    "negative copies": (lambda: metrics.count_model_memory(9, -1, 10), "regularizer_copies=-1"),
-    "no tasks": (lambda: metrics.count_model_memory(100, 2, 0), "tasks=0; give 1 or more"),
     "a deviation of 0": (lambda: store(0), "deviation=0.0; give more than 0"),
     "a deviation of NaN": (lambda: store(np.nan), "deviation=nan"),
     "a deviation of -1": (lambda: store(-1), "deviation=-1.0"),
     "no class": (lambda: continual.multi_hot(jnp.array([[0, 99]]), 3), "labels holds 99; give -1"),
     "a class twice": (lambda: scenarios.equal_tasks([0, 0, 1, 1], 2), "order has class 0 twice"),
-    "a negative error": (lambda: errors_of([1.0, -2.0]), "errors holds -2.0; give 0 or more"),
     "no errors": (lambda: errors_of([]), "errors is float32[0]"),
     "negative noise": (lambda: shoot(read_noise=-1.0), "sensor.read_noise=-1.0; give 0 or more"),
     **{
         f"{n} bits": (lambda n=n: shoot(bits=n), f"sensor.bits={n}; give 1 to") for n in (0, 25, 64)
     },
-    "negative light": (lambda: photosites(-jnp.ones(4)), "illuminant holds -1.0; give 0 or more"),
     "a balance by negative light": (
         lambda: color.white_balance(IMAGE, jnp.array([1.0, -1.0, 1.0])),
         "illuminant holds -1.0; give more than 0",
     ),
     "below 0 kelvin": (lambda: color.blackbody_power(jnp.float32(-5), jnp.ones(4)), "give 500 or"),
-    "a fourth degree": (
-        lambda: color.color_moments(jnp.ones((5, 3)), degree=4),
-        "choose 1, 2 or 3",
-    ),
     "a mask of 2": (lambda: color.ESTIMATORS["GW"](IMAGE, 2 * IMAGE[..., 0] + 1), "give 0 to 1"),
     "a circle": (lambda: metrics.class_types(jnp.array([-1, 2, 1])), "class 2 is above itself"),
     "edges in disorder": (lambda: by_count([0, 5, 3]), "edges holds 5 before 3"),
     "evaluations in disorder": (lambda: gap([0, 1, 0]), "task holds 1 before 0"),
-    "a negative count": (lambda: metrics.few_shot(jnp.array([-1])), "counts holds -1; give 0 or"),
-    "negative samples": (lambda: stored_samples([1.0, -2.0]), "samples_per_task holds -2.0"),
     "no rows": (lambda: correct(jnp.ones((0, 9)), jnp.ones((0, 3))), "features is float32[0, 9]"),
     "no output": (lambda: color.warp_image(IMAGE, jnp.eye(3), (0, 4)), "shape[0]=0; give 1 or"),
     "-1 rows": (lambda: color.warp_image(IMAGE, jnp.eye(3), (-1, 4)), "shape[0]=-1; give 1 or"),
-    "an oblong": (
-        lambda: plots.plot_accuracy_matrix(np.ones((2, 3))),
-        "accuracies is float64[2, 3]",
-    ),
     "a matrix without runs": (
         lambda: plots.plot_forgetting({"EWC": np.ones((2, 2))}),
         "accuracies['EWC'] is float64[2, 2]",
     ),
-    "no regularization": (
-        lambda: continual.ewc(continual.Setup(*[None] * 5), regularization=jnp.nan),
-        "regularization=nan; give 0 or more",
-    ),
-    "a round head": (lambda: models.make_head("round", 10), "'linear', 'cosine' or 'local simila"),
-    "a round form": (lambda: similarities("round"), "form='round'; choose"),
     "a rate of -1": (lambda: illuminant.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
     "a rate of NaN": (lambda: illuminant.TrainingSettings(learning_rate=jnp.nan), "rate=nan"),
 }
@@ -209,10 +137,7 @@ SILENT = {
 @pytest.mark.parametrize("what", SILENT)
 def test_formerly_silent_arguments_are_refused_by_name(what):
     call, message = SILENT[what]
-    with pytest.raises(ValueError) as refused:  # noqa: PT011
-        call()
-    assert message in str(refused.value)
-    assert "\n" not in str(refused.value)
+    refused(re.escape(message), call)
 
 
 @pytest.mark.parametrize("name", color.ESTIMATORS)
@@ -248,46 +173,13 @@ def driven(data, tasks):
 def test_a_sequence_that_does_not_fit_its_images_is_refused(run):
     """An index past the last image took the last one; NaN was scored like any other image."""
     tasks = sequence()
-    with pytest.raises(ValueError, match=r"sequence\.test\.index holds 23; give 0 to 22"):
-        run(stored(23), tasks)
+    refused(r"sequence\.test\.index holds 23; give 0 to 22", lambda: run(stored(23), tasks))
     with pytest.raises(ValueError, match=r"images holds 1 values that are not finite.*\[23, 1\]"):
         run(stored(value=jnp.nan), tasks)
     wrong = tasks._replace(test=tasks.test._replace(labels=tasks.test.labels + 1))
-    with pytest.raises(ValueError, match=r"sequence\.test\.labels holds 4; give -1 to 3"):
-        run(stored(), wrong)
+    refused(r"sequence\.test\.labels holds 4; give -1 to 3", lambda: run(stored(), wrong))
     with pytest.raises(ValueError, match=r"test is bool\[.*test_member is bool\["):
         run(stored(), tasks._replace(test_member=tasks.test_member[:, 1:]))
-
-
-def test_traced_values_are_left_alone():
-    @checked
-    def gains(values: Float[Array, "n"], most: float):
-        check_range("values", values, 0, 1)
-        check_finite("values", values)
-        return values * most
-
-    wrong = jnp.array([2.0, jnp.nan])
-    assert jax.jit(gains)(wrong, 2.0)[0] == 4
-    assert jax.vmap(gains, (0, None))(wrong[None], 2.0)[0, 0] == 4
-    with pytest.raises(ValueError, match=r"values holds 2\.0; give 0 to 1"):
-        gains(wrong, 2.0)
-    # Values that a traced function closes over are checked.
-    with pytest.raises(ValueError, match=r"values holds nan|values holds 2\.0"):
-        jax.jit(lambda most: gains(wrong, most))(2.0)
-
-
-def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
-    @checked
-    def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):
-        return np.asarray(values) * most * share * count
-
-    expected = [2.0, 4.0]
-    for most in (2, 2.0, np.float32(2), jnp.float32(2)):
-        for count in (1, np.int64(1), jnp.int32(1)):
-            np.testing.assert_array_equal(gains(np.array([1.0, 2.0]), most, 1, count), expected)
-    for wrong in (True, 1.0, jnp.float32(1), "1", None):
-        with pytest.raises(ValueError, match="count"):
-            gains(np.ones(2), 2, 1, wrong)
 
 
 def test_a_large_network_is_counted():

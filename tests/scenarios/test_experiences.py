@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from everlight.scenarios import class_incremental, experience_sequence
+from tests.refusals import refused
 
 TRAIN = [np.array([3, 0, 5]), np.array([7, 1, 0, 4])]
 TRAIN_LABELS = [np.array([2, 0, 2]), np.array([1, 2, 0, 1])]
@@ -122,6 +123,4 @@ def test_indices_and_labels_may_be_integers_of_any_size(dtype):
     ],
 )
 def test_inconsistent_experiences_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        experience_sequence(**parts() | changes)
-    assert "\n" not in str(caught.value)
+    refused(message, lambda: experience_sequence(**parts() | changes))

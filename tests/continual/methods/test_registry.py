@@ -1,11 +1,13 @@
 """The registry finds the rows of every file of strategies; variants of those that store samples."""
 
+import importlib
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
+from everlight import continual
 from everlight.continual import strategies
 from everlight.continual.methods import registry
 from everlight.continual.methods.method import Method, Publication, StrategyArguments
@@ -20,6 +22,29 @@ def test_the_order_of_tables_names_files_that_exist_once():
     assert len({*registry.ORDER}) == len(registry.ORDER)
     path = strategies.__path__[0]
     assert all((Path(path) / f"{name}.py").exists() for name in registry.ORDER)
+
+
+def test_everlight_continual_has_every_published_strategy():
+    changes = {"predict_by_nearest_mean", "review_memory"}  # of any strategy, as --variants
+    modules = [importlib.import_module(f"{strategies.__name__}.{name}") for name in registry.ORDER]
+    factories = {row.factory.__name__ for module in modules for row in module.METHODS}
+    assert set(strategies.__all__) - changes == factories
+    assert set(strategies.__all__) <= set(continual.__all__)
+
+
+def test_published_rows_have_all_known_values_of_their_authors():
+    """The benchmark sets sizes of memories; numbers of samples only estimate a statistic."""
+    free = {"exemplars_per_class", "buffer_size", "replay_batch_size"}
+    free |= {"max_samples", "importance_samples"}
+    published = [method for method in METHODS.values() if method.published is not None]
+    assert len(published) > 5
+    for method in published:
+        arguments = method.arguments(StrategyArguments(5, 10, 20, hyperparameter=method.published))
+        for name in {*arguments} & {*method.authors} - free:
+            value = method.authors[name]
+            # The authors of task arithmetic searched a grid, which holds the published value.
+            if (method.name, name) != ("task arithmetic", "scale"):
+                assert arguments[name] == value, (method.name, name)
 
 
 def _factory(setup, buffer_size=7, replay_batch_size=5, rate=0.1, groups=1, hyperparameter=2):

@@ -170,13 +170,6 @@ def test_while_a_task_is_learned_predictions_are_those_it_would_leave(states):
     np.testing.assert_array_equal(during, STRATEGY.predict(*ended, inputs))
 
 
-def test_a_net_without_a_head_is_refused():
-    params = {"Dense_1": SETUP.init(jax.random.key(0))[0]["head"]}
-    other = SETUP._replace(init=lambda key: (params, {}))
-    with pytest.raises(ValueError, match="are Dense_1; CWR needs a linear layer named head"):
-        cwr(other).init(jax.random.key(0), init_learner(other, CLASSES, jax.random.key(0)))
-
-
 def test_before_the_first_task_nothing_is_known():
     learner = init_learner(SETUP, CLASSES, jax.random.key(0))
     memory = STRATEGY.init(jax.random.key(1), learner)

@@ -138,15 +138,6 @@ def test_with_softmax_it_is_cross_entropy_and_the_old_network_s_distillation():
     net.assert_trees_close(gradient, many.mean_gradient(START, index, slope), atol=1e-6)
 
 
-def test_with_softmax_the_first_task_is_cross_entropy():
-    learner = net.small_learner(SINGLE, range(CLASSES))
-    memory = memory_with(OLD, np.zeros(CLASSES, bool))
-    gradient, _ = SOFTMAX.grads(memory, learner, net.filled(SINGLE, net.batch_of(INDEX)), TASK, KEY)
-    net.assert_trees_close(
-        gradient, net.batch_gradient(START, INDEX, np.ones(CLASSES, bool)), atol=1e-6
-    )
-
-
 NEAREST = net.compiled(icarl(SINGLE, exemplars_per_class=3, classifier="nearest mean"))
 
 

@@ -144,16 +144,6 @@ def test_the_gradient_is_that_of_the_written_loss(name):
     assert info.batch_stats["passes"] == 1
 
 
-def test_in_the_first_task_there_is_nothing_to_keep():
-    learner = net.small_learner(net.small_setup(), [2, 3])
-    strategy = strategy_of("one head")
-    memory = strategy.init(jax.random.key(0), learner)
-    memory, _ = strategy.begin_task(memory, learner, TASK, jax.random.key(0))
-    gradient, _ = strategy.grads(memory, learner, BATCH, TASK, jax.random.key(0))
-    current = net.batch_gradient(START, BATCH.index, net.classes_mask([2, 3]), BATCH.weight)
-    net.assert_trees_close(gradient, current, atol=1e-6)
-
-
 def test_a_task_begins_with_a_copy_that_knows_the_earlier_classes():
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2, 3], OLD)

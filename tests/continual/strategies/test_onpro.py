@@ -99,48 +99,53 @@ def official_loss(params, index, draws, later, seen):
     return loss + np.mean((1 - share) * a + share * b)
 
 
+def memory_of(strategy, stored, later):
+    """Return a memory with these samples and a random prototype of every class."""
+    held = net.samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
+    held = held._replace(mask=jnp.arange(12) < len(stored))
+    return net.untrained(SETUP, strategy)[0]._replace(
+        held=Reservoir(held, jnp.int32(len(stored))),
+        later=jnp.array(later),
+        prototypes=jnp.float32(np.random.default_rng(3).normal(size=(CLASSES, WIDTH))),
+    )
+
+
+BATCH, TASK = net.batch_of([0, 6, 1, 8, 3], [1, 1, 1, 1, 0]), net.task_of(0, [0, 1, 2], [0, 1, 2])
+
+
 @pytest.mark.parametrize(
     ("later", "stored", "loss_over"),
-    [(False, [], "seen"), (False, range(10, 15), "all"), (True, range(8, 20), "seen")],
+    [(False, [], "seen"), (False, range(10, 15), "all"), (True, range(8, 13), "seen")],
 )
 def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     strategy = strategy_of(loss_over=loss_over)
-    start = net.untrained(SETUP, strategy)[0]
-    rng = np.random.default_rng(3)
-    stored = np.array(stored, int)
-    held = net.samples_of(np.resize(stored, 12) if len(stored) else np.zeros(12, int))
-    held = held._replace(mask=jnp.arange(12) < len(stored))
-    memory = start._replace(
-        held=Reservoir(held, jnp.int32(len(stored))),
-        later=jnp.array(later),
-        prototypes=jnp.float32(rng.normal(size=(CLASSES, WIDTH))),
-    )
+    memory = memory_of(strategy, stored, later)
     learner = net.small_learner(SETUP, [0, 1, 2, 3, 4, 5] if later else [0, 1, 2])
     learner = learner._replace(opt_state=SETUP.optimizer.init(learner.params))
-    index, task = np.array([0, 6, 1, 8]), net.task_of(0, [0, 1, 2], [0, 1, 2])
-    batch = net.batch_of([*index, 3], [1, 1, 1, 1, 0])
     # This key mixes some samples, in both ways, and others not.
     key = jax.random.key(11)
-    drawn = strategy.draw(memory, batch, task, batch_keys(update_keys(key).batch).draw)
+    drawn = strategy.draw(memory, BATCH, TASK, batch_keys(update_keys(key).batch).draw)
 
     def indices(batch):
         return np.asarray(batch.index)[np.asarray(batch.weight) > 0]
 
+    index = indices(BATCH)
     draws = {
         "replayed": indices(drawn.replayed),
         "first": indices(drawn.mixed.first),
         "second": indices(drawn.mixed.second),
-        "share": np.asarray(drawn.mixed.share, float),
+        "share": np.float64(drawn.mixed.share)[np.asarray(drawn.mixed.first.weight) > 0],
         "starts": [int(start) for start in drawn.starts],
     }
     if later:
         assert draws["starts"] == [0, 1]
-        assert len(draws["replayed"]) == len(draws["first"]) == len(draws["second"]) == 8
-        assert 0 < np.count_nonzero(draws["share"][:6]) < 6
-        assert draws["share"][6:].any()
+        # One of six slots for samples of the draw is empty; two are for pairs of classes.
+        assert [len(draws[name]) for name in ("replayed", "first", "second")] == [5, 7, 7]
+        assert 0 < np.count_nonzero(draws["share"][:5]) < 5
+        assert draws["share"][5:].any()
     seen = range(CLASSES) if loss_over == "all" else np.flatnonzero(learner.seen)
     seen = [int(label) for label in seen]
-    (layer,) = start.projection.layers
+    (layer,) = memory.projection.layers
     projection = {
         "p kernel": np.asarray(layer.kernel, float),
         "p bias": np.asarray(layer.bias, float),
@@ -148,7 +153,7 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
     params = START | projection
     slope = net.finite_differences(lambda p: official_loss(p, index, draws, later, seen), params)
     after, learned, loss = jax.jit(
-        lambda m, n: train_step(SETUP, strategy, m, n, batch, task, key)
+        lambda m, n: train_step(SETUP, strategy, m, n, BATCH, TASK, key)
     )(memory, learner)
     np.testing.assert_allclose(loss, official_loss(params, index, draws, later, seen), rtol=1e-5)
     expected = {name: params[name] - RATE * slope[name] for name in params}
@@ -165,6 +170,16 @@ def test_a_step_is_the_official_one_given_its_draws(later, stored, loss_over):
         remaining = ope(*views, LABELS[draws["replayed"]])[1]
     np.testing.assert_allclose(after.prototypes, remaining, rtol=1e-4, atol=1e-5)
     assert int(after.held.arrived) == len(stored) + 4
+
+
+def test_arguments_of_mixing_reach_its_draws():
+    """A share of Beta(α, α) is near one half for a large α."""
+    strategy = strategy_of(base_share=0.5, mix_probability=1.0, mix_share=0.1, concentration=1e6)
+    drawn = strategy.draw(memory_of(strategy, range(8, 20), True), BATCH, TASK, KEY)
+    np.testing.assert_array_equal(drawn.mixed.first.index[:4], drawn.replayed.index[:4])
+    share = np.asarray(drawn.mixed.share)
+    assert np.all((share[:4] > 0) & (share[:4] < 0.1))
+    np.testing.assert_allclose(share[4:], 0.5, atol=0.01)
 
 
 @pytest.mark.parametrize(("classes", "index"), [([2, 3], [2, 8, 3]), ([0, 1], [7, 12, 13])])

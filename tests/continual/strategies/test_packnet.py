@@ -6,7 +6,6 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from everlight.continual.strategies.packnet import FREE, PRUNED, packnet, prune_smallest
 from tests.continual import small_net as net
@@ -176,11 +175,3 @@ def test_weights_of_earlier_tasks_stay_bit_for_bit():
 
 def test_with_the_task_identity_earlier_tasks_lose_nothing():
     assert_nothing_is_lost(separable())
-
-
-def test_a_net_without_head_is_refused():
-    setup = net.small_setup()
-    learner = net.small_learner(setup, [0])
-    learner = learner._replace(params={"hidden": learner.params["hidden"]})
-    with pytest.raises(ValueError, match="the parameters are hidden; PackNet needs a layer named"):
-        packnet(setup).init(jax.random.key(0), learner)

@@ -11,6 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 
 from everlight.base import Outputs
 from everlight.continual import train
@@ -255,7 +256,10 @@ def refused(**changed):
             "returns outputs of shape (4,) for a single image of 4 classes; give one",
         ),
         (Images(), "cannot be called with images of shape (2,) (ValueError: not enough values"),
-        (Plain, "net is Plain, without the argument rngs or key; give a linen module, a function"),
+        (
+            lambda rngs: nnx.Linear(3, 4, rngs=rngs),
+            "; give a function of rngs that returns an NNX module called as net(images)",
+        ),
         (Changed(lambda y, train: y if train else y[:, :2]), "returns outputs of shape (2, 2)"),
         (Changed(lambda y, train: jnp.int32(y)), "returns logits of dtype int32, which cannot be"),
         (

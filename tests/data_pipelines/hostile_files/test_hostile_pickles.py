@@ -19,6 +19,7 @@ from tests.data_pipelines.hostile_files.pickle_codes import (
     dtype,
     short,
 )
+from tests.refusals import refused
 
 EIGHT = b"C\x08" + struct.pack("<q", 2**40)
 HUNDRED_THOUSAND = struct.pack("<I", 100_000) + bytes(100_000) + b"q\x00"
@@ -82,10 +83,8 @@ ATTACKS = {
 @pytest.mark.parametrize("name", ATTACKS)
 def test_crafted_pickles_are_refused(name):
     content = HEADER + ATTACKS[name] + b"."
-    with pytest.raises(DataError, match=r"^crafted ") as caught:
-        load_restricted(content, "crafted")
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 700
+    line = refused(r"^crafted ", lambda: load_restricted(content, "crafted"), DataError)
+    assert len(line) < 700
 
 
 def test_a_state_changes_no_object_of_numpy():

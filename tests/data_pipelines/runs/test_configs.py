@@ -7,6 +7,7 @@ import pytest
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.runs.configs import file_state, read_any_config, read_config, write_config
 from everlight_data.runs.descriptions import json_checksum
+from tests.refusals import refused
 
 SETTINGS = {"runs": "a", "seeds": 3, "config": {"rate": 0.1, "chosen": "On validation."}}
 
@@ -85,8 +86,7 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
         with pytest.raises(DataError, match=rf"config\.json is damaged .*{reason}"):
             read_config(config, SETTINGS)
     config.unlink()
-    with pytest.raises(MissingDataError, match=r"config\.json does not exist"):
-        read_config(config, SETTINGS)
+    refused(r"config\.json does not exist", lambda: read_config(config, SETTINGS), MissingDataError)
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_a_config_that_is_damaged_or_missing_is_named(config):
 )
 def test_settings_of_another_form_or_edited_are_damage(config, content, reason):
     config.write_text(json.dumps(content))
-    with pytest.raises(
-        DataError, match=rf"config\.json is damaged .*{reason}.*\. Again\."
-    ) as caught:
-        read_any_config(config, "Again.")
-    assert "\n" not in str(caught.value)
+    refused(
+        rf"config\.json is damaged .*{reason}.*\. Again\.",
+        lambda: read_any_config(config, "Again."),
+        DataError,
+    )

@@ -9,6 +9,7 @@ from everlight_data.runs.configs import write_config
 from everlight_data.runs.descriptions import as_json
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.kept_runs import read_kept_run
+from tests.refusals import refused
 
 SEEDS = "--seed", "5", "--seeds", "1"
 
@@ -46,9 +47,8 @@ def test_an_update_of_an_update_is_read_after_its_folder_of_runs_was_moved(moved
 def test_an_update_without_the_run_that_it_continues_is_refused_in_one_line(moved):
     first = moved / "run-digits-demo"
     first.rename(moved.parent / "taken away")
-    with pytest.raises(MissingDataError) as refusal:
-        read_kept_run(moved / "update-update-run-digits-demo")
-    message = str(refusal.value)
+    message = refused(
+        None, lambda: read_kept_run(moved / "update-update-run-digits-demo"), MissingDataError
+    )
     assert f"continues {moved.parent / 'runs' / first.name}, which does not exist" in message
     assert f"neither does {first}" in message
-    assert "\n" not in message

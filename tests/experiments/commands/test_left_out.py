@@ -1,5 +1,6 @@
-"""Methods that `--methods all` leaves out: reproductions, and those for pretrained layers."""
+"""Methods that `--methods all` leaves out, and refusals of those that apply in no setting."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -8,11 +9,13 @@ import pytest
 
 from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import BENCHMARKS
 from everlight_experiments.commands.load_and_train import (
     applicable_methods,
     load_suite,
+    refuse_inapplicable,
     refuse_without_values,
 )
 from everlight_experiments.continual.benchmarks.parts import feature_head
@@ -81,6 +84,57 @@ def test_a_name_runs_them_and_one_line_warns_of_layers_drawn_at_random():
 def test_one_setting_with_pretrained_layers_is_enough():
     missing, _ = stored("digits", [CAPABILITIES, CAPABILITIES | {"pretrained layers"}], "all")
     assert not missing & FOR_PRETRAINED
+
+
+def refuse(requirements, remedies=(), requested="M", version="", capabilities=((),)):
+    """Check a method M with these requirements against settings with the capabilities."""
+    row = METHODS["naive"]._replace(name="M", requirements=requirements, version=version)
+    settings = [
+        SimpleNamespace(setting=SimpleNamespace(capabilities={*names}, remedies=dict(remedies)))
+        for names in capabilities
+    ]
+    refuse_inapplicable(dict(enumerate(settings)), (requested,), [row])
+
+
+BLURRY = {
+    "disjoint classes": ("--blurry 0",),
+    "task-incremental": ("--setting task-incremental", "--blurry 0"),
+}
+
+
+@pytest.mark.parametrize(
+    ("requirements", "remedies", "advice"),
+    [
+        (["multi-label"], {}, ""),
+        (["task boundaries"], {}, "; give --boundaries"),
+        (
+            ["task-incremental", "hidden layers"],
+            {},
+            "; give --setting task-incremental and --net mlp:256,256",
+        ),
+        (["pretrained transformer"], {}, "; give --net vit --pretrained ViT-B_16.npz"),
+        (["disjoint classes"], BLURRY, "; give --blurry 0"),
+        (["disjoint classes", "task-incremental"], {}, ""),
+        (["task-incremental", "disjoint classes"], {}, "; give --setting task-incremental"),
+        (
+            ["task-incremental", "disjoint classes"],
+            BLURRY,
+            "; give --setting task-incremental and --blurry 0",
+        ),
+    ],
+)
+def test_a_method_that_applies_in_no_setting_is_refused_with_its_remedy(
+    requirements, remedies, advice
+):
+    line = f"M {INCOMPATIBILITIES[requirements[0]]}{advice}"
+    refused(f"^{re.escape(line)}$", lambda: refuse(requirements, remedies), DataError)
+
+
+def test_methods_that_nobody_requested_or_one_setting_takes_are_not_refused():
+    missing = ["multi-label"]
+    refuse(missing, requested="all")
+    refuse(missing, capabilities=((), missing))
+    refused("^M needs", lambda: refuse(missing, requested="all", version="v1"), DataError)
 
 
 def test_methods_without_a_value_are_named_where_no_image_is_for_selection():

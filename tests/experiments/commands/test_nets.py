@@ -33,18 +33,18 @@ def finished(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def test_images():
+def digits_tests():
     digits = load_digits()
     return digits.images[len(digits.train_labels) :], digits.test_labels
 
 
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
 def test_task_masked_accuracy_is_that_of_saved_scores_among_the_classes_of_the_task(
-    finished, test_images, method
+    finished, digits_tests, method
 ):
     """All scores are read, unseen classes' too, and the greatest is taken in NumPy."""
     run, results = finished
-    images, labels = test_images
+    images, labels = digits_tests
     matrices = np.full((2, 2, 2), np.nan)
     for seed, after in np.ndindex(2, 2):
         net = load_net(run, method, 3 + seed, after, "class-incremental")
@@ -71,10 +71,10 @@ def test_task_masked_accuracy_is_that_of_saved_scores_among_the_classes_of_the_t
 
 @pytest.mark.parametrize("setting", ["task-incremental", "class-incremental"])
 @pytest.mark.parametrize("method", ["naive", "nearest mean"])
-def test_a_network_predicts_what_the_run_scored(finished, test_images, setting, method):
+def test_a_network_predicts_what_the_run_scored(finished, digits_tests, setting, method):
     """Every seed has its own network."""
     run, results = finished
-    images, labels = test_images
+    images, labels = digits_tests
     for seed, after in ((3, 0), (3, 1), (4, 1)):
         net = load_net(run, method, seed, after, setting)
         assert net.class_names == tuple("0123456789")
@@ -115,9 +115,9 @@ def test_networks_that_were_not_kept_are_named(finished, requested, message):
         load_net(finished[0], *requested)
 
 
-def test_images_of_another_kind_are_refused(finished, test_images):
+def test_images_of_another_kind_are_refused(finished, digits_tests):
     net = load_net(finished[0], "naive", 3, 1, "task-incremental")
-    images = test_images[0]
+    images = digits_tests[0]
     for wrong, message in (
         (
             images[..., 0],

@@ -155,16 +155,6 @@ def test_other_libraries_names_lead_to_methods_that_there_are():
         ("--methods LUCIR-CNN", r"no method 'LUCIR-CNN'; did you mean 'LUCIR'"),
         ("--methods", r"--methods without a name"),
         ("--methods HAT", r"HAT needs the task identity at test.*; give --setting task-incremen"),
-        ("--methods BiC-whole-pwJS", r"BiC-whole-pwJS needs several labels per sample"),
-        (
-            "--methods HAT --setting task-incremental --net linear",
-            r"HAT needs named hidden layers; this network does not return those of",
-        ),
-        (
-            "--methods L2P",
-            r"L2P needs a pretrained vision transformer, which is not given here; give --net vit "
-            r"--pretrained ViT-B_16\.npz",
-        ),
         ("--per-class 1 5", r"a class has one training image, .* --validation-fraction 0"),
         ("--hyperparameters EWC=1", r"no method with hyper-parameters .*: 'EWC'\. There are 'LwF'"),
     ],

@@ -146,8 +146,6 @@ def test_the_command_has_all_that_was_given():
     ("words", "message"),
     [
         ((), "--vary without a setting; give NAME=VALUE"),
-        (("learning_rate=",), "--vary 'learning_rate='; give NAME=VALUE,... with commas"),
-        (("learning-rate=.1", "learning_rate=.2"), "--vary has learning-rate twice"),
         (
             ("learning-rate=.1,-1",),
             "--vary learning-rate=-1: --learning-rate -1.0; give 1e-09 to 100",

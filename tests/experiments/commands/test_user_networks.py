@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from everlight.models import NetworkRequest
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.run import run_benchmark
+from everlight_experiments.continual.benchmarks.parts import network, network_capabilities
 from everlight_experiments.plasticity.command import run_plasticity
 from tests.experiments.command_runs import arrays_of, run
 
@@ -79,8 +81,6 @@ def test_a_network_of_a_file_learns_and_is_kept(text, package, tmp_path):
     matrices = arrays_of(report)["class-incremental/ER/accuracy by task"]
     assert matrices.shape == (1, 2, 2)
     assert matrices[:, 1].mean() > 0.6
-    with pytest.raises(DataError, match="LUCIR needs a head of another kind, such as one of cos"):
-        run(tmp_path, *words[:-1], "LUCIR", *short)
     net = load_net(report.parent, "ER", 0, 1)
     digits = load_digits()
     right = net.predict(digits.images[-200:]).argmax(axis=1) == digits.test_labels[-200:]
@@ -148,18 +148,20 @@ def test_named_layers_of_a_file_give_the_bits_of_the_same_built_in_network(tmp_p
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "method", "message"),
+    ("text", "named"),
     [
-        ('name="head"', 'name="last"', "WA", "WA needs a linear last layer named head, which this"),
-        (', {"hidden1": values}', "", "CBP", "CBP needs named hidden layers; .* as Outputs.logits"),
-        ("", "", "LUCIR", "LUCIR needs a head of another kind"),
+        (CHAIN, {"named head", "hidden layers"}),
+        (CHAIN.replace('name="head"', 'name="last"'), set()),
+        (CHAIN.replace(', {"hidden1": values}', ""), {"named head"}),
+        (NNX, {"named head"}),
     ],
 )
-def test_a_method_that_does_not_find_its_layers_is_refused(old, new, method, message, tmp_path):
-    (tmp_path / "mine.py").write_text(CHAIN.replace(old, new) if old else CHAIN)
-    with pytest.raises(DataError, match=message) as caught:
-        final_accuracies(f"{tmp_path / 'mine.py'}:Net", tmp_path, "--methods", method)
-    assert "\n" not in str(caught.value)
+def test_layers_of_a_file_meet_requirements_by_their_names(text, named, tmp_path):
+    """No network here sets the kind of its head, or states stages."""
+    (tmp_path / "mine.py").write_text(text)
+    net = network(f"{tmp_path / 'mine.py'}:Net", NetworkRequest(10, 8), (8, 8, 1))
+    linen = {"layer inputs", "layer outputs"} if text is not NNX else set()
+    assert network_capabilities(net) == named | linen
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from everlight.continual.methods.method import StrategyArguments
 from everlight_data.errors import DataError
 from everlight_experiments.commands.user_strategy import load_strategy
 from tests.experiments import command_runs
+from tests.refusals import refused
 
 SMALLEST = "--epochs 1 --batch-size 64 --validation-seeds 1 --tasks 2 --seeds 1"
 SETUP = Setup(None, None, None, None, None)
@@ -117,8 +118,7 @@ def test_unusable_user_strategies_are_refused(tmp_path, own_file, monkeypatch, r
     monkeypatch.chdir(tmp_path)
     (tmp_path / "broken.py").write_text("def mine(:")
     (tmp_path / "own.txt").write_text(SOURCE_CODE)
-    with pytest.raises(DataError, match=message):
-        run(tmp_path / "runs", "--strategy", requested)
+    refused(message, lambda: run(tmp_path / "runs", "--strategy", requested), DataError)
 
 
 def test_two_of_one_name_are_refused(tmp_path, own_file):
@@ -155,8 +155,7 @@ def test_two_of_one_name_are_refused(tmp_path, own_file):
 )
 def test_files_that_would_be_misunderstood_are_refused(own_file, more, name, message):
     own_file.write_text(f"{SOURCE_CODE}\n{more}\n")
-    with pytest.raises(DataError, match=message):
-        load_strategy(f"{own_file}:{name}")
+    refused(message, lambda: load_strategy(f"{own_file}:{name}"), DataError)
 
 
 FAILING = """
@@ -204,8 +203,7 @@ def test_errors_of_a_user_strategy_are_one_line_before_a_folder_is_made(
     text = FAILING.replace(place.upper(), code)
     own_file.write_text(text.replace("BUILDING", "pass").replace("STEPPING", "pass"))
     runs = tmp_path / "runs"
-    with pytest.raises(DataError, match=message):
-        run(runs, "--strategy", f"{own_file}:{place}")
+    refused(message, lambda: run(runs, "--strategy", f"{own_file}:{place}"), DataError)
     assert not runs.exists()
 
 
@@ -213,9 +211,8 @@ def test_errors_within_the_library_name_both_lines(own_file):
     own_file.write_text(
         "from everlight.trees import tree_bytes\ndef mine(setup): return tree_bytes(1)\n"
     )
-    with pytest.raises(
+    refused(
+        r"no attribute 'size' \(own\.py, line 2; raised in everlight\.trees, line \d+\)$",
+        lambda: load_strategy(f"{own_file}:mine").make(SETUP, ARGUMENTS),
         DataError,
-        match=r"no attribute 'size' \(own\.py, line 2; raised in everlight\.trees, line \d+\)$",
-    ) as caught:
-        load_strategy(f"{own_file}:mine").make(SETUP, ARGUMENTS)
-    assert "\n" not in str(caught.value)
+    )

@@ -38,12 +38,13 @@ def test_by_default_online_boundaries_are_for_methods_that_act_at_them():
     assert method_on(benchmark, METHODS["EWC"]).requirements == METHODS["EWC"].requirements
 
 
-@pytest.mark.parametrize("setting", ["online", "class-incremental", "task-incremental"])
-def test_a_method_that_acts_at_boundaries_is_refused_in_one_line(setting, tmp_path):
-    message = r"^EWC acts at the start or end of a task, .* no boundaries here; give --boundaries$"
-    with pytest.raises(DataError, match=message):
-        run(tmp_path, "digits", "--setting", setting, "--no-boundaries", "--methods", "EWC")
-    assert not list(tmp_path.iterdir())
+def test_no_setting_has_boundaries_without_them():
+    settings = ("class-incremental", "task-incremental")
+    words = ["digits", "--setting", *settings, "--no-boundaries", "--methods", "naive"]
+    benchmarks = load_suite(options_of("run", words)).benchmarks
+    assert benchmarks.keys() == {*settings}
+    for benchmark in benchmarks.values():
+        assert "task boundaries" not in benchmark.setting.capabilities
 
 
 def test_a_report_lists_methods_that_see_a_class_from_its_first_sample(tmp_path):

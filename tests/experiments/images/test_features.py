@@ -294,12 +294,6 @@ def test_files_that_do_not_fit_are_refused(tmp_path, pictures, values, labels, m
     [
         ("procedural", "resnet", "", r"--features 'resnet'\. Give --features efficientnet"),
         ("procedural", "none.npz", "", r"none\.npz does not exist"),
-        (
-            "procedural",
-            LITE0,
-            "--methods HAT --setting task-incremental",
-            r"HAT needs named hidden layers",
-        ),
         ("images", LITE0, "", r"give --data"),
         ("procedural", LITE0, "--tasks 5", r"--tasks 5 of 4 classes"),
         ("images", LITE0, "--data nowhere --side 64", r"no data 'nowhere'"),

@@ -95,6 +95,7 @@ def test_domains_of_a_split_are_tasks_of_the_classes_in_the_order_of_the_seed():
     split = compose(replace(DIGITS, stream="split-domains", tasks=(5,)))
     classes = compose(replace(DIGITS, tasks=(5,)))
     assert split.setting.name == "domain-incremental"
+    assert "disjoint classes" not in split.setting.capabilities
     assert "5 tasks of 2 classes, labelled by position in their task" in split.data.counts
     for order in (0, 1):
         domains, by_class = (
@@ -147,7 +148,6 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
             "--stream rotated has equally many classes in every task; give --tasks one",
         ),
         ("--metrics confusion", "--stream rotated has no --metrics of classes"),
-        ("--methods LUCIR", "LUCIR needs new classes in every task, but known ones recur here"),
     ],
 )
 def test_incompatible_options_of_streams_are_refused(words, message, tmp_path):

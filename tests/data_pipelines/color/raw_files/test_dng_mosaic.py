@@ -17,6 +17,7 @@ from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.dng_tags import raw_directories
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
+from tests.refusals import refused
 
 COLOR = np.array([0.3, 0.5, 0.2])
 HEIGHT, WIDTH = 30, 44
@@ -126,8 +127,7 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
     # Damaged tags do not matter then.
     damaged = write(tmp_path / "b.dng", mosaic_over(black), (50713, SHORT, 2, (3, 3)))
     expect_color(read_raw(damaged, LevelArguments(black_level=700, white_level=WHITE)))
-    with pytest.raises(DataError, match=r"b\.dng: BlackLevel has 4 levels for \(3, 3\)"):
-        read_raw(damaged)
+    refused(r"b\.dng: BlackLevel has 4 levels for \(3, 3\)", lambda: read_raw(damaged), DataError)
 
 
 @pytest.mark.parametrize(
@@ -164,9 +164,7 @@ def test_levels_that_are_given_replace_those_of_the_tags(tmp_path):
 )
 def test_unsupported_tags_are_refused_by_name(tmp_path, tags, message):
     path = write(tmp_path / "a.dng", mosaic_over(0), *tags)
-    with pytest.raises(DataError, match=rf"a\.dng: .*{message}.*; ") as caught:
-        read_raw(path)
-    assert "\n" not in str(caught.value)
+    refused(rf"a\.dng: .*{message}.*; ", lambda: read_raw(path), DataError)
 
 
 def test_equal_white_levels_are_one(tmp_path):
@@ -189,8 +187,7 @@ def test_masked_pixels_without_a_black_level_are_refused(tmp_path):
     names += [(50717, LONG, 1, WHITE)]
     path, extra = tmp_path / "a.dng", [(*tag, True) for tag in names]
     tifffile.imwrite(path, mosaic, photometric=32803, metadata=None, extratags=extra)
-    with pytest.raises(DataError, match="BlackLevel is missing, although MaskedAreas is"):
-        read_raw(path)
+    refused("BlackLevel is missing, although MaskedAreas is", lambda: read_raw(path), DataError)
     expect_color(read_raw(path, LevelArguments(black_level=1000)))
 
 
@@ -207,8 +204,7 @@ def test_masked_pixels_without_a_black_level_are_refused(tmp_path):
 )
 def test_levels_that_are_no_numbers_are_refused(tmp_path, levels, message):
     path = write(tmp_path / "a.dng", mosaic_over(0))
-    with pytest.raises(DataError, match=rf"a\.dng: {message}"):
-        read_raw(path, LevelArguments(**levels))
+    refused(rf"a\.dng: {message}", lambda: read_raw(path, LevelArguments(**levels)), DataError)
 
 
 def write_behind_picture(path, mosaic, names, levels=(), subfile=True):
@@ -229,8 +225,7 @@ def test_a_table_outside_the_mosaics_directory_is_refused(tmp_path):
     names = [(50706, BYTE, 4, b"\1\4\0\0", True), table]
     path = write_behind_picture(tmp_path / "a.dng", mosaic_over(0), names)
     message = r"a\.dng: LinearizationTable stands in the first directory"
-    with pytest.raises(DataError, match=message):
-        read_raw(path)
+    refused(message, lambda: read_raw(path), DataError)
 
 
 def test_pixels_that_were_demosaiced_are_named(tmp_path):
@@ -240,8 +235,7 @@ def test_pixels_that_were_demosaiced_are_named(tmp_path):
     pixels = np.full((HEIGHT, WIDTH, 3), 900, np.uint16)
     tifffile.imwrite(path, pixels, photometric=34892, metadata=None, extratags=names)
     message = r"a\.dng: PhotometricInterpretation is 34892 .LinearRaw.*; give the camera's Bayer"
-    with pytest.raises(DataError, match=message):
-        read_raw(path)
+    refused(message, lambda: read_raw(path), DataError)
 
 
 def test_a_cameras_name_has_one_line(tmp_path):
@@ -318,15 +312,13 @@ def test_mosaics_that_are_stored_otherwise_are_refused(tmp_path, dtype, side, op
         path = write_stored(tmp_path / "a.dng", values, **options)
     except (NotImplementedError, ImportError, ValueError) as error:
         pytest.skip(f"tifffile does not write it: {error}")
-    with pytest.raises(DataError, match=rf"a\.dng.*{message}"):
-        read_raw(path)
+    refused(rf"a\.dng.*{message}", lambda: read_raw(path), DataError)
 
 
 def test_a_file_of_two_mosaics_is_refused(tmp_path):
     path = write_stored(tmp_path / "a.dng", mosaic_over(0))
     write_stored(path, mosaic_over(0), append=True)
-    with pytest.raises(DataError, match=r"a\.dng holds 2 mosaics of one size"):
-        read_raw(path)
+    refused(r"a\.dng holds 2 mosaics of one size", lambda: read_raw(path), DataError)
     # None of them has the decoded one's size.
     message = r"a\.dng holds 2 mosaics of sizes that the decoded one does not have"
     with pytest.raises(DataError, match=message), raw_directories(path, (HEIGHT, WIDTH + 2)):

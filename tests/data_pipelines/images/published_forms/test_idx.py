@@ -12,6 +12,7 @@ from everlight_data.formats.originals import Original
 from everlight_data.images.fashion_mnist import load_fashion_mnist
 from everlight_data.images.published_forms.idx_folders import is_idx_folder, load_idx
 from everlight_data.images.user_files.user_images import load_user_images
+from tests.refusals import refused
 
 TRAIN_LABELS, TEST_LABELS = [1, 3, 1, 3, 4, 4], [4, 1, 3]
 IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
@@ -90,8 +91,7 @@ def colored(folder, name, array):
 def test_images_of_four_dimensions_have_channels(folder):
     images = np.arange(6 * 48).reshape(6, 4, 4, 3) % 251
     colored(folder, "train", images)
-    with pytest.raises(DataError, match="test images have the shapes 4x4x3 and 4x4x1"):
-        load_idx(folder)
+    refused("test images have the shapes 4x4x3 and 4x4x1", lambda: load_idx(folder), DataError)
     colored(folder, "t10k", images[:3] + 1)
     assert is_idx_folder(folder)
     result = load_idx(folder)
@@ -135,11 +135,9 @@ def test_damaged_files_are_refused_by_name(folder, name, content, message, packe
     (folder / name).unlink()
     path = folder / f"{name}.gz" if packed else folder / name
     path.write_bytes(gzip.compress(content) if packed else content)
-    with pytest.raises(DataError, match=message) as caught:
-        load_idx(folder)
-    assert "\n" not in str(caught.value)
-    assert str(folder) in str(caught.value)
-    assert str(caught.value).endswith(("remove it.", "squares."))
+    line = refused(message, lambda: load_idx(folder), DataError)
+    assert str(folder) in line
+    assert line.endswith(("remove it.", "squares."))
 
 
 def test_a_file_that_inflates_beyond_its_header_is_not_inflated(folder, monkeypatch):
@@ -154,8 +152,7 @@ def test_a_file_that_inflates_beyond_its_header_is_not_inflated(folder, monkeypa
     monkeypatch.setattr(idx, "inflate", watched)
     bomb = gzip.compress(encoded(pixels(3, 100)) + bytes(1 << 20))
     (folder / "t10k-images-idx3-ubyte.gz").write_bytes(bomb)
-    with pytest.raises(DataError, match="truncated or holds more than 65 bytes"):
-        load_idx(folder)
+    refused("truncated or holds more than 65 bytes", lambda: load_idx(folder), DataError)
     assert limits == [65]
 
 
