@@ -128,6 +128,29 @@ def test_three_tasks_are_those_of_float64(heads, block, points_per_step, monkeyp
     assert int(strategy.stored_samples(memory, tasks[2])) == 3 + 4 + 4
 
 
+def test_a_step_compares_points_at_the_batch_statistics_that_its_training_pass_leaves():
+    """The points are those of one pass, as is the network after the training pass of the step."""
+    plain = net.small_setup()
+
+    def apply(params, batch_stats, inputs, train, key):
+        outputs, after = plain.apply(params, batch_stats, inputs, train, key)
+        gain = 1.0 if train else 1.0 + batch_stats["passes"]
+        return outputs._replace(logits=outputs.logits * gain), after
+
+    setup = plain._replace(apply=apply)
+    strategy = net.compiled(fromp(setup, 2, SLOTS, clip_norm=1e6))
+    memory, learner = net.untrained(setup, strategy)
+    first, second = (net.task_of(t, CLASSES_OF[t], TRAIN[t]) for t in range(2))
+    learner = learner._replace(seen=first.classes | second.classes)
+    memory, _ = strategy.end_task(memory, learner, first, jax.random.key(0))
+    once = learner._replace(batch_stats={"passes": jnp.array(1)})
+    memory, _ = strategy.begin_task(memory, once, second, jax.random.key(0))
+    assert np.any(memory.inverses[0] > 1)
+    batch = net.filled(setup, net.batch_of(TRAIN[1]))
+    gradient, _ = strategy.grads(memory, learner, batch, second, jax.random.key(0))
+    net.assert_trees_close(gradient, net.batch_gradient(START, TRAIN[1], np.arange(CLASSES) < 4))
+
+
 def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
     """Half of equal samples have the mean of all, and the sum counts all."""
     setup = net.small_setup()

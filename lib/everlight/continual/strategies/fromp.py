@@ -152,9 +152,8 @@ def fromp(
             compared = memory
             if points_per_step is not None:
                 compared = draw_points(memory, points_per_step, task.id, key_points)
-            return jax.grad(functional_distance, argnums=1)(
-                setup, learner.params, learner, compared
-            )
+            moved = learner._replace(batch_stats=info.batch_stats)
+            return jax.grad(functional_distance, argnums=1)(setup, learner.params, moved, compared)
 
         no_gradient = jax.tree.map(jnp.zeros_like, learner.params)
         pull = where_under_vmap(task.id > 0, distance_gradient, no_gradient)
