@@ -10,6 +10,7 @@ import pytest
 from everlight.base import Samples
 from everlight.continual.strategies.fromp import (
     MemorablePast,
+    class_probabilities,
     draw_points,
     fromp,
     functional_distance,
@@ -105,6 +106,7 @@ def test_three_tasks_are_those_of_float64(heads, block, points_per_step, monkeyp
                 np.testing.assert_allclose(
                     memory.inverses[number, label][held], inverse, rtol=2e-3, atol=2e-3
                 )
+            assert not np.any(memory.inverses[number][~active[number]])
         for batch in STREAMS[task]:
             gradient = net.batch_gradient(params, batch, active[task])
             pull = np.zeros(sum(leaf.size for leaf in START.values()))
@@ -152,9 +154,9 @@ def test_a_step_compares_points_at_the_batch_statistics_that_its_training_pass_l
 
 
 def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
-    """Half of equal samples have the mean of all, and the sum counts all."""
+    """Half of equal samples have the mean of all, and the sum counts all; the last is padding."""
     setup = net.small_setup()
-    task = net.task_of(0, [0, 1], [0, 0, 1, 1])
+    task = net.task_of(0, [0, 1], net.samples_of([0, 0, 1, 1, 6], [1, 1, 1, 1, 0]))
     sums = []
     for limit in (4, 2):
         strategy = fromp(setup, 1, 2, importance_samples=limit)
@@ -165,6 +167,15 @@ def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
     active = np.arange(CLASSES) < 2
     expected = gauss_newton(START, TRAIN[0][:1] * 2 + [1, 1], active)
     np.testing.assert_allclose(net.joined(sums[0]), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_class_of_the_loss_is_covered_at_a_probability_of_exactly_0_or_1():
+    setup = net.small_setup()
+    params = {**START, "head_bias": 400.0 * np.array([1, -1, 1, 0, 0, 0])}
+    learner = net.small_learner(setup, [0, 1], params)
+    values, covered = class_probabilities(setup, learner, net.samples_of([0, 6]))
+    assert values.tolist() == [[1, 0, 0, 0, 0, 0]] * 2
+    assert covered.tolist() == [[True, True, False, False, False, False]] * 2
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ classes of the loss: those of the point's head, or the seen ones without heads. 
 parameters before the current task. h is the diagonal of the generalized Gauss-Newton matrix of the
 cross-entropy, of each task's samples at the end of the task; v approximates the variances of
 the parameters, with a prior of precision δ. K_tc is the covariance of the points' probabilities. It
-is inverted once per task. All these passes are in evaluation mode, of images without augmentation.
+is inverted once per task. All these passes are in evaluation mode, of images without augmentation;
+in a step they have the batch statistics that its pass in training mode leaves.
 
 At the end of a task its m memorable points are, equally for each of its classes, the samples with
 the largest trace of the loss's Hessian in the logits, Σ_c p_c (1 − p_c): those next to a boundary.
