@@ -203,24 +203,24 @@ def test_a_kernel_below_zero_by_rounding_has_its_jitter_there():
 
 
 def test_a_step_compares_a_part_of_the_points_of_each_earlier_task():
-    """Five points of two earlier tasks are three of each, or the two that are stored."""
+    """Seven points of three earlier tasks are three of each, or the two that are stored."""
     rng = np.random.default_rng(4)
-    index = np.array([[0, 6, 12, 18, 24], [1, 7, 13, 19, 25], [2, 2, 2, 2, 2]])
-    mask = np.array([[True] * 5, [True, False, True, False, False], [False] * 5])
+    index = np.arange(20).reshape(4, 5)
+    mask = np.array([[1] * 5, [1] * 5, [1, 0, 1, 0, 0], [0] * 5], bool)
     samples = Samples(jnp.asarray(index), jnp.asarray(LABELS[index][..., None]), jnp.asarray(mask))
-    stored = rng.uniform(size=(3, 5, CLASSES))
-    roots = rng.normal(size=(3, CLASSES, 5, 5))
+    stored = rng.uniform(size=(4, 5, CLASSES))
+    roots = rng.normal(size=(4, CLASSES, 5, 5))
     inverses = roots @ np.swapaxes(roots, 2, 3)
     memory = MemorablePast(samples, (), jnp.float32(stored), jnp.float32(inverses))
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2])
-    drawn_sets = set()
+    drawn_sets, same_slots = set(), []
     for number in range(8):
-        drawn = draw_points(memory, 5, jnp.array(2), jax.random.key(number))
+        drawn = draw_points(memory, 7, jnp.array(3), jax.random.key(number))
         expected = 0.0
-        for task in range(3):
+        for task in range(4):
             picked = np.asarray(drawn.samples.index[task])[np.asarray(drawn.samples.mask[task])]
-            assert len(set(picked)) == len(picked) == (3, 2, 0)[task]
+            assert len(set(picked)) == len(picked) == (3, 3, 2, 0)[task]
             place = [index[task].tolist().index(point) for point in picked]
             assert mask[task][place].all()
             if len(picked):
@@ -229,6 +229,9 @@ def test_a_step_compares_a_part_of_the_points_of_each_earlier_task():
                 change = net.softmax(net.forward(START, picked)[2], active) - stored[task][place]
                 block = inverses[task][:, place][:, :, place]
                 expected += np.einsum("ic,cij,jc->", change, block, change) / 2
+        first, second = np.asarray(drawn.samples.index[:2])
+        same_slots.append(np.array_equal(first + 5, second))
         distance = functional_distance(setup, learner.params, learner, drawn)
         np.testing.assert_allclose(distance, expected, rtol=1e-4)
     assert len(drawn_sets) > 3
+    assert not all(same_slots)
