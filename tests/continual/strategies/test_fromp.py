@@ -10,6 +10,7 @@ import pytest
 from everlight.base import Samples
 from everlight.continual.strategies.fromp import (
     MemorablePast,
+    class_probabilities,
     draw_points,
     fromp,
     functional_distance,
@@ -105,6 +106,7 @@ def test_three_tasks_are_those_of_float64(heads, block, points_per_step, monkeyp
                 np.testing.assert_allclose(
                     memory.inverses[number, label][held], inverse, rtol=2e-3, atol=2e-3
                 )
+            assert not np.any(memory.inverses[number][~active[number]])
         for batch in STREAMS[task]:
             gradient = net.batch_gradient(params, batch, active[task])
             pull = np.zeros(sum(leaf.size for leaf in START.values()))
@@ -128,10 +130,33 @@ def test_three_tasks_are_those_of_float64(heads, block, points_per_step, monkeyp
     assert int(strategy.stored_samples(memory, tasks[2])) == 3 + 4 + 4
 
 
+def test_a_step_compares_points_at_the_batch_statistics_that_its_training_pass_leaves():
+    """The points are those of one pass, as is the network after the training pass of the step."""
+    plain = net.small_setup()
+
+    def apply(params, batch_stats, inputs, train, key):
+        outputs, after = plain.apply(params, batch_stats, inputs, train, key)
+        gain = 1.0 if train else 1.0 + batch_stats["passes"]
+        return outputs._replace(logits=outputs.logits * gain), after
+
+    setup = plain._replace(apply=apply)
+    strategy = net.compiled(fromp(setup, 2, SLOTS, clip_norm=1e6))
+    memory, learner = net.untrained(setup, strategy)
+    first, second = (net.task_of(t, CLASSES_OF[t], TRAIN[t]) for t in range(2))
+    learner = learner._replace(seen=first.classes | second.classes)
+    memory, _ = strategy.end_task(memory, learner, first, jax.random.key(0))
+    once = learner._replace(batch_stats={"passes": jnp.array(1)})
+    memory, _ = strategy.begin_task(memory, once, second, jax.random.key(0))
+    assert np.any(memory.inverses[0] > 1)
+    batch = net.filled(setup, net.batch_of(TRAIN[1]))
+    gradient, _ = strategy.grads(memory, learner, batch, second, jax.random.key(0))
+    net.assert_trees_close(gradient, net.batch_gradient(START, TRAIN[1], np.arange(CLASSES) < 4))
+
+
 def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
-    """Half of equal samples have the mean of all, and the sum counts all."""
+    """Half of equal samples have the mean of all, and the sum counts all; the last is padding."""
     setup = net.small_setup()
-    task = net.task_of(0, [0, 1], [0, 0, 1, 1])
+    task = net.task_of(0, [0, 1], net.samples_of([0, 0, 1, 1, 6], [1, 1, 1, 1, 0]))
     sums = []
     for limit in (4, 2):
         strategy = fromp(setup, 1, 2, importance_samples=limit)
@@ -142,6 +167,15 @@ def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
     active = np.arange(CLASSES) < 2
     expected = gauss_newton(START, TRAIN[0][:1] * 2 + [1, 1], active)
     np.testing.assert_allclose(net.joined(sums[0]), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_class_of_the_loss_is_covered_at_a_probability_of_exactly_0_or_1():
+    setup = net.small_setup()
+    params = {**START, "head_bias": 400.0 * np.array([1, -1, 1, 0, 0, 0])}
+    learner = net.small_learner(setup, [0, 1], params)
+    values, covered = class_probabilities(setup, learner, net.samples_of([0, 6]))
+    assert values.tolist() == [[1, 0, 0, 0, 0, 0]] * 2
+    assert covered.tolist() == [[True, True, False, False, False, False]] * 2
 
 
 @pytest.mark.parametrize(
@@ -169,24 +203,24 @@ def test_a_kernel_below_zero_by_rounding_has_its_jitter_there():
 
 
 def test_a_step_compares_a_part_of_the_points_of_each_earlier_task():
-    """Five points of two earlier tasks are three of each, or the two that are stored."""
+    """Seven points of three earlier tasks are three of each, or the two that are stored."""
     rng = np.random.default_rng(4)
-    index = np.array([[0, 6, 12, 18, 24], [1, 7, 13, 19, 25], [2, 2, 2, 2, 2]])
-    mask = np.array([[True] * 5, [True, False, True, False, False], [False] * 5])
+    index = np.arange(20).reshape(4, 5)
+    mask = np.array([[1] * 5, [1] * 5, [1, 0, 1, 0, 0], [0] * 5], bool)
     samples = Samples(jnp.asarray(index), jnp.asarray(LABELS[index][..., None]), jnp.asarray(mask))
-    stored = rng.uniform(size=(3, 5, CLASSES))
-    roots = rng.normal(size=(3, CLASSES, 5, 5))
+    stored = rng.uniform(size=(4, 5, CLASSES))
+    roots = rng.normal(size=(4, CLASSES, 5, 5))
     inverses = roots @ np.swapaxes(roots, 2, 3)
     memory = MemorablePast(samples, (), jnp.float32(stored), jnp.float32(inverses))
     setup = net.small_setup()
     learner = net.small_learner(setup, [0, 1, 2])
-    drawn_sets = set()
+    drawn_sets, same_slots = set(), []
     for number in range(8):
-        drawn = draw_points(memory, 5, jnp.array(2), jax.random.key(number))
+        drawn = draw_points(memory, 7, jnp.array(3), jax.random.key(number))
         expected = 0.0
-        for task in range(3):
+        for task in range(4):
             picked = np.asarray(drawn.samples.index[task])[np.asarray(drawn.samples.mask[task])]
-            assert len(set(picked)) == len(picked) == (3, 2, 0)[task]
+            assert len(set(picked)) == len(picked) == (3, 3, 2, 0)[task]
             place = [index[task].tolist().index(point) for point in picked]
             assert mask[task][place].all()
             if len(picked):
@@ -195,6 +229,9 @@ def test_a_step_compares_a_part_of_the_points_of_each_earlier_task():
                 change = net.softmax(net.forward(START, picked)[2], active) - stored[task][place]
                 block = inverses[task][:, place][:, :, place]
                 expected += np.einsum("ic,cij,jc->", change, block, change) / 2
+        first, second = np.asarray(drawn.samples.index[:2])
+        same_slots.append(np.array_equal(first + 5, second))
         distance = functional_distance(setup, learner.params, learner, drawn)
         np.testing.assert_allclose(distance, expected, rtol=1e-4)
     assert len(drawn_sets) > 3
+    assert not all(same_slots)

@@ -9,7 +9,8 @@ classes of the loss: those of the point's head, or the seen ones without heads. 
 parameters before the current task. h is the diagonal of the generalized Gauss-Newton matrix of the
 cross-entropy, of each task's samples at the end of the task; v approximates the variances of
 the parameters, with a prior of precision δ. K_tc is the covariance of the points' probabilities. It
-is inverted once per task. All these passes are in evaluation mode, of images without augmentation.
+is inverted once per task. All these passes are in evaluation mode, of images without augmentation;
+in a step they have the batch statistics that its pass in training mode leaves.
 
 At the end of a task its m memorable points are, equally for each of its classes, the samples with
 the largest trace of the loss's Hessian in the logits, Σ_c p_c (1 − p_c): those next to a boundary.
@@ -152,9 +153,8 @@ def fromp(
             compared = memory
             if points_per_step is not None:
                 compared = draw_points(memory, points_per_step, task.id, key_points)
-            return jax.grad(functional_distance, argnums=1)(
-                setup, learner.params, learner, compared
-            )
+            moved = learner._replace(batch_stats=info.batch_stats)
+            return jax.grad(functional_distance, argnums=1)(setup, learner.params, moved, compared)
 
         no_gradient = jax.tree.map(jnp.zeros_like, learner.params)
         pull = where_under_vmap(task.id > 0, distance_gradient, no_gradient)
