@@ -4,9 +4,10 @@ from collections.abc import Callable, Iterable
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Int, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from everlight.color import LabelledImages, SideInformation, map_images, pixel_moments
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.trees import checksums_of
 from everlight_data.color.photographs.camera_images import CameraImages, IlluminantImages
 from everlight_data.color.raw_files.calibrations import camera_calibrations, stack_calibrations
@@ -53,9 +54,19 @@ def images_fingerprint(
     if data.captures is not None:
         fingerprint["captures"] = checksums_of(data.captures.values)
     if data.calibrations:
-        matrices = [calibration.matrices for calibration in data.calibrations.values()]
-        fingerprint["matrices"] = checksums_of(*matrices)
+        fingerprint["matrices"] = checksums_of(
+            *(
+                values
+                for calibration in data.calibrations.values()
+                for values in (calibration.matrices, *_read_temperatures(calibration))
+            )
+        )
     return fingerprint
+
+
+def _read_temperatures(calibration: CameraCalibration) -> list[Float[Array, "2"]]:
+    """Return the temperatures of two matrices; that of a single one is not read."""
+    return [calibration.temperatures] if len(calibration.matrices) > 1 else []
 
 
 def features_of(features: Callable[..., PyTree], data: IlluminantImages | CameraImages) -> PyTree:

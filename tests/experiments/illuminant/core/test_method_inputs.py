@@ -46,3 +46,16 @@ def test_captures_and_calibrations_have_entries_where_there_are_some():
     assert differing(DATA._replace(calibrations={"A1": other}), FOLDS) == {"matrices"}
     plain = DATA._replace(captures=None, calibrations={})
     assert images_fingerprint(plain, FOLDS).keys() == {"data"}
+
+
+def test_temperatures_of_two_matrices_are_of_the_calibration():
+    """That of a single matrix is not read, so that stored runs stay valid."""
+    one, two = jnp.ones((1, 3, 3)), jnp.ones((2, 3, 3))
+
+    def checksum(matrices, *temperatures):
+        calibration = CameraCalibration(matrices, jnp.array(temperatures))
+        data = DATA._replace(calibrations={"A1": calibration})
+        return images_fingerprint(data, FOLDS)["matrices"]
+
+    assert checksum(one, 5000.0) == checksum(one, 6500.0)
+    assert checksum(two, 2856.0, 5000.0) != checksum(two, 2856.0, 6500.0)
