@@ -158,7 +158,7 @@ def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
     setup = net.small_setup()
     task = net.task_of(0, [0, 1], net.samples_of([0, 0, 1, 1, 6], [1, 1, 1, 1, 0]))
     sums = []
-    for limit in (4, 2):
+    for limit in (4, 2, 1):
         strategy = fromp(setup, 1, 2, importance_samples=limit)
         memory, learner = net.untrained(setup, strategy)
         learner = learner._replace(seen=task.classes)
@@ -167,6 +167,8 @@ def test_a_sample_of_the_task_stands_for_several_in_the_curvature():
     active = np.arange(CLASSES) < 2
     expected = gauss_newton(START, TRAIN[0][:1] * 2 + [1, 1], active)
     np.testing.assert_allclose(net.joined(sums[0]), expected, rtol=1e-4, atol=1e-6)
+    expected = gauss_newton(START, [0] * 4, active)
+    np.testing.assert_allclose(net.joined(sums[2]), expected, rtol=1e-4, atol=1e-6)
 
 
 def test_a_class_of_the_loss_is_covered_at_a_probability_of_exactly_0_or_1():

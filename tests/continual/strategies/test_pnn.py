@@ -11,7 +11,7 @@ import pytest
 
 from everlight.base import Outputs
 from everlight.continual.engine.updates import train_step
-from everlight.continual.strategies.pnn import new_adapters, pnn
+from everlight.continual.strategies.pnn import new_adapters, pnn, shifted_outputs
 from tests.continual import small_net as net
 from tests.continual.small_net import CLASSES, DATA, GAIN, LABELS, RATE, SHIFT
 
@@ -172,6 +172,10 @@ def test_a_task_begins_with_another_column_and_its_classes_alone():
     memory = memory._replace(adapters=memory.adapters._replace(params=trained))
     begun, new = net.begin(SETUP, STRATEGY, memory, learner, SEQUENCE[1][0])
     assert np.all(new.params["first"]["kernel"] != learner.params["first"]["kernel"])
+    other = STRATEGY.begin_task(memory, learner, SEQUENCE[1][0], jax.random.key(5))
+    drawn = new.params["head"]["kernel"], begun.adapters.params["head"]["reduction"]
+    others = other[1].params["head"]["kernel"], other[0].adapters.params["head"]["reduction"]
+    assert all(np.all(one != two) for one, two in zip(drawn, others, strict=True))
     assert all(np.all(jnp.abs(leaf) < 1) for leaf in jax.tree.leaves(begun.adapters.params))
     scores = np.asarray(STRATEGY.predict(begun, new, jnp.float32(DATA)))
     expected = logits_by_hand(columns_of(begun, new), DATA)
@@ -204,9 +208,11 @@ def test_the_optimizer_starts_from_zeros_and_frozen_parameters_stay():
 def test_adapters_are_drawn_within_the_bounds_of_linear_layers_in_the_network_s_type(count):
     """The bounds are 1 / √n; of so many uniform values the least and the largest are near them."""
     with jax.enable_x64(True):
-        params = {"second": {"kernel": jnp.zeros((200, 9), jnp.float64), "bias": jnp.zeros(9)}}
-        key, columns = jax.random.key(4), jnp.int32(count)
-        adapter = new_adapters(key, params, {"second": "first"}, 3, columns)["second"]
+        layer = {"kernel": jnp.zeros((200, 9), jnp.float64), "bias": jnp.zeros(9)}
+        upper, columns = {"second": "first", "head": "second"}, jnp.int32(count)
+        params = dict.fromkeys(upper, layer)
+        both = new_adapters(jax.random.key(4), params, upper, 3, columns)
+        adapter, firsts = both["second"], {round(float(both["head"]["scale"][0, 0]) / 0.1, 9)}
         wide = (200 * count) ** -0.5
         ends = {"scale": (0, 0.1), "reduction": (-wide, wide), "bias": (-wide, wide)}
         ends["expansion"] = -(200**-0.5), 200**-0.5
@@ -215,12 +221,36 @@ def test_adapters_are_drawn_within_the_bounds_of_linear_layers_in_the_network_s_
             assert leaf.dtype == np.float64
             assert least <= leaf.min() < least + margin
             assert largest - margin < leaf.max() <= largest
+            firsts.add(round((leaf.flat[0] - least) / (largest - least), 9))
+        # Equal keys of two layers or parts would give equal first numbers.
+        assert len(firsts) == 5
 
 
-def test_layers_outside_the_chain_and_convolutions_are_refused():
+def test_two_finished_columns_and_three_sets_of_adapters_have_the_size_of_nine_networks():
+    """A column has 77 parameters, its adapters 159, with V and the scales for two columns."""
+    assert STRATEGY.parameter_copies == np.ceil((2 * 77 + 3 * 159) / 77)
+
+
+def test_samples_of_a_batch_have_their_own_random_keys():
+    """Samples with one key would have one mask of dropout."""
+
+    def apply(params, batch_stats, inputs, train, key):
+        drawn = jax.random.normal(key, (1, CLASSES))
+        return Outputs(drawn, drawn), {}
+
+    setup = SETUP._replace(apply=apply)
+    inputs = jnp.zeros((3, 3))
+    outputs = shifted_outputs(setup, {}, {}, {}, inputs, True, jax.random.key(0))
+    assert len(np.unique(outputs.logits)) == 3 * CLASSES
+
+
+def test_layers_outside_the_chain_batch_statistics_and_convolutions_are_refused():
     strategy = pnn(SETUP, 3, ("first",))
     with pytest.raises(ValueError, match="all layers in order"):
         net.untrained(SETUP, strategy)
+    normalized = SETUP._replace(init=lambda key: (SETUP.init(key)[0], {"mean": jnp.zeros(4)}))
+    with pytest.raises(ValueError, match="no batch statistics"):
+        net.untrained(normalized, STRATEGY)
 
     def init(key):
         params, stats = SETUP.init(key)
