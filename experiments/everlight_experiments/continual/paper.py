@@ -105,8 +105,11 @@ class Experiment(NamedTuple, Generic[D]):
         Columns without a job are left out too.
 
         Raises:
-          DataError: no method applies in any column; the message has the first and its reason.
+          DataError: there is no job, or no method applies in any column; the message has the
+            first method and its reason.
         """
+        if not self.jobs:
+            raise DataError("no method is trained: none of --methods has settings here; add others")
         jobs = [job for job in self.jobs if self.reason(job) is None]
         if not jobs:
             method = self.jobs[0].method

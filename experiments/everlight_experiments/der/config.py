@@ -21,7 +21,7 @@ from everlight_experiments.images.config import Config
 from everlight_experiments.images.methods.published import grids_of, settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED, PublishedProtocol
 from everlight_experiments.images.table_columns import TableColumn, methods_with
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Counts, Preset
 
 BenchmarkName = Literal[
     "permuted-mnist",
@@ -135,7 +135,7 @@ class PaperConfig:
     """Methods to train: SGD, joint, online EWC, SI, ER, ER-ACE, GEM, A-GEM, HAL, iCaRL, BiC, DER,
     DER++, X-DER-RPC. Those that do not apply to a benchmark, or have no published settings for it,
     are left out there."""
-    buffer_sizes: tuple[Count, ...] = (200, 500, 2000, 5120)
+    buffer_sizes: Counts = (200, 500, 2000, 5120)
     """Total numbers of stored samples, among 200, 500, 2000 (split-cifar100) and 5120 (the others);
     methods with a memory are trained with each that has settings for the benchmark."""
     seeds: Seeds = 10

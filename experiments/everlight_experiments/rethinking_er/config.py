@@ -21,7 +21,7 @@ from everlight_experiments.continual.benchmarks.statements import general_statem
 from everlight_experiments.images.config import Config, MethodSettings
 from everlight_experiments.images.methods.published import settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Counts, Preset
 
 
 def _change_arguments(name: str, **arguments: Any) -> Method:
@@ -85,7 +85,7 @@ class PaperConfig:
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: SGD, joint, online EWC, SI, ER, ER-tricks, ER with one trick each (bias
     control, rate decay, balanced reservoir, loss-aware reservoir), GEM, A-GEM, HAL, iCaRL."""
-    buffer_sizes: tuple[Count, ...] = (200, 500, 1000)
+    buffer_sizes: Counts = (200, 500, 1000)
     """Total numbers of stored samples; methods with a memory are trained with each."""
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own initial network and order of samples."""
