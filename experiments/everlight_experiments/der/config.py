@@ -8,13 +8,14 @@ Presets:
   paper: all benchmarks and methods; those with a ResNet-18 are meant for an accelerator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config
@@ -140,6 +141,20 @@ class PaperConfig:
     methods with a memory are trained with each that has settings for the benchmark."""
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
+
+    def check_given(self, options: Sequence[str]) -> None:
+        """Refuse buffer sizes of the user for which no benchmark has settings.
+
+        Raises:
+          DataError: the message has the first of them and those that have settings.
+        """
+        sizes = {size for name in self.benchmarks for size in published_of(name).buffer_sizes}
+        for size in self.buffer_sizes if "buffer-sizes" in options else ():
+            if size not in sizes:
+                raise DataError(
+                    f"--buffer-sizes {size} has no settings for {', '.join(self.benchmarks)}; give "
+                    f"some of {', '.join(map(str, sorted(sizes)))}"
+                )
 
     def sizes_of(self, name: BenchmarkName) -> list[int]:
         """Return the buffer sizes that have settings for a benchmark."""

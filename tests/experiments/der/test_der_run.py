@@ -130,6 +130,18 @@ def test_printed_numbers_are_of_methods_and_buffers_of_the_command():
     assert columns <= offered
 
 
-def test_methods_without_settings_for_any_benchmark_are_refused(tmp_path):
-    options = options_of("paper der", ["--runs", str(tmp_path), "--methods", "BiC"])
-    refused("--methods has settings", lambda: paper.PAPER.run(options), DataError)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--methods BiC", "none of --methods has settings"),
+        (
+            "--buffer-sizes 200 300",
+            "--buffer-sizes 300 has no settings for permuted-d.*; give some of 200, 500, 5120$",
+        ),
+    ],
+)
+def test_methods_and_buffers_without_settings_for_any_benchmark_are_refused(
+    words, message, tmp_path
+):
+    options = options_of("paper der", [*words.split(), "--runs", str(tmp_path)])
+    refused(message, lambda: paper.PAPER.run(options), DataError)
