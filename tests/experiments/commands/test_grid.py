@@ -105,6 +105,10 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
         ((*OPTIONS, "--set", "facts.tasks=2"), "facts"),
         ((*OPTIONS, "--set", "digits.task=2"), "did you mean 'tasks'"),
         ((*OPTIONS, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
+        (
+            (*OPTIONS, "--set", "digits.learning-rate=0.1", "learning_rate=0.2"),
+            "'learning_rate' is given twice for digits; give each setting once",
+        ),
         ((*OPTIONS, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
         ((*OPTIONS, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
         ((*OPTIONS, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),
