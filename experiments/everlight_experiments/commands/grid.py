@@ -50,7 +50,7 @@ from everlight_experiments.continual.report.tables import (
     selection_rule,
     table_of,
 )
-from everlight_experiments.continual.training.outcome import Outcomes, arrays_of
+from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
@@ -94,10 +94,7 @@ def run_grid(options: GridOptions) -> Path:
         name: next(bench for bench in benchmarks.values() if bench.prefix == name)
         for name in suites
     }
-    rules = {
-        name: selection_rule(first, outcomes, options.validation_seeds)
-        for name, first in firsts.items()
-    }
+    rules = selection_rules(benchmarks, outcomes, options.validation_seeds)
     summary_rows = _summary_rows(options, firsts, rules, folder.duration())
     ranks = _ranks(benchmarks, outcomes, methods)
     sentences = _headline(ranks, methods)
@@ -109,6 +106,25 @@ def run_grid(options: GridOptions) -> Path:
     )
     sections = [Section(title, items=[table]) for title, table in details if table.rows]
     return write_report(folder.path, title, Report(summary_rows, sections, summary))
+
+
+def selection_rules(
+    benchmarks: Benchmarks, outcomes: Outcomes, validation_seeds: int
+) -> dict[str, str]:
+    """Return each benchmark's rule of selection, or that nothing was selected, by its prefix.
+
+    Args:
+      benchmarks: benchmarks by column.
+      outcomes: outcomes by column and method.
+      validation_seeds: number of seeds that select hyper-parameters.
+    """
+    by_prefix: dict[str, dict[str, Mapping[str, Outcome]]] = {}
+    for column, benchmark in benchmarks.items():
+        by_prefix.setdefault(benchmark.prefix, {})[column] = outcomes.get(column, {})
+    return {
+        prefix: selection_rule(benchmarks[next(iter(columns))], columns, validation_seeds)
+        for prefix, columns in by_prefix.items()
+    }
 
 
 def _methods_of(suites: Mapping[str, Suite]) -> list[Method]:
