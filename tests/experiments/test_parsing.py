@@ -94,6 +94,8 @@ def test_a_preset_is_a_configuration_too():
         ("digits:demo --config {run}", "config.json has all values; leave out :demo"),
         ("--config {file}:MINE --preset small", "MINE has all values; leave out --preset small"),
         ("iirc:small --preset paper", "iirc:small names its preset; leave out --preset paper"),
+        ("mnist --config {run}", r"config.json is of digits; leave out mnist, or name that$"),
+        ("mnist --config {file}:MINE", "MINE has the data 'digits'; name images instead of mnist"),
         ("iirc --config {run}", r"config.json is .*images.config.Config; iirc takes .*iirc"),
     ],
 )

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_data.user_code.streams import UserStream
@@ -140,6 +141,9 @@ def load_benchmarks(
             changed_options(default_config(options.benchmark, options.preset), request.config)
         )
         has_rows = user_benchmark is not None and user_benchmark.features is not None
+        strategies = options.strategy if isinstance(options, RunOptions) else ()
+        names = [*METHODS, *(reference.rpartition(":")[2] for reference in strategies)]
+        request.config.check_method_names(names)
         request.config.refuse_replaced(given_options(options), has_rows)
         changes = [option for option in changes if not request.config.is_replaced(option, has_rows)]
         benchmarks = (

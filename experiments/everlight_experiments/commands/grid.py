@@ -39,6 +39,7 @@ from everlight_experiments.commands.load_and_train import (
 )
 from everlight_experiments.commands.options import GridOptions, RunOptions, TrainOptions
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
 from everlight_experiments.continual.report.sections import report_summary_rows
 from everlight_experiments.continual.report.tables import (
     FORGETTING,
@@ -49,7 +50,7 @@ from everlight_experiments.continual.report.tables import (
     selection_rule,
     table_of,
 )
-from everlight_experiments.continual.training.outcome import Outcomes, arrays_of
+from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
@@ -93,10 +94,7 @@ def run_grid(options: GridOptions) -> Path:
         name: next(bench for bench in benchmarks.values() if bench.prefix == name)
         for name in suites
     }
-    rules = {
-        name: selection_rule(first, outcomes, options.validation_seeds)
-        for name, first in firsts.items()
-    }
+    rules = selection_rules(benchmarks, outcomes, options.validation_seeds)
     summary_rows = _summary_rows(options, firsts, rules, folder.duration())
     ranks = _ranks(benchmarks, outcomes, methods)
     sentences = _headline(ranks, methods)
@@ -108,6 +106,25 @@ def run_grid(options: GridOptions) -> Path:
     )
     sections = [Section(title, items=[table]) for title, table in details if table.rows]
     return write_report(folder.path, title, Report(summary_rows, sections, summary))
+
+
+def selection_rules(
+    benchmarks: Benchmarks, outcomes: Outcomes, validation_seeds: int
+) -> dict[str, str]:
+    """Return each benchmark's rule of selection, or that nothing was selected, by its prefix.
+
+    Args:
+      benchmarks: benchmarks by column.
+      outcomes: outcomes by column and method.
+      validation_seeds: number of seeds that select hyper-parameters.
+    """
+    by_prefix: dict[str, dict[str, Mapping[str, Outcome]]] = {}
+    for column, benchmark in benchmarks.items():
+        by_prefix.setdefault(benchmark.prefix, {})[column] = outcomes.get(column, {})
+    return {
+        prefix: selection_rule(benchmarks[next(iter(columns))], columns, validation_seeds)
+        for prefix, columns in by_prefix.items()
+    }
 
 
 def _methods_of(suites: Mapping[str, Suite]) -> list[Method]:
@@ -141,21 +158,8 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
         BENCHMARKS[benchmark].has_settings for benchmark, _ in presets.values()
     ):
         raise DataError(f"--setting is not for {', '.join(presets)}, which have their own")
-    configs = {name: default_config(*presets[name]) for name in presets}
-    keys = [assignment.partition("=")[0] for assignment in options.set]
-    for key in keys:
-        if keys.count(key) > 1:
-            raise DataError(f"{SET} {key!a} is given twice; give each setting once")
-    for assignment in options.set:
-        key, equals, text = assignment.partition("=")
-        if not (key and equals and text):
-            raise DataError(f"{SET} {assignment!a}; give NAME=VALUE, as in learning-rate=0.01")
-        try:
-            words = tuple(shlex.split(text))
-        except ValueError as error:
-            raise DataError(f"{SET} {assignment!a}: {error}; close the quotation") from error
-        for name, setting in _changed_by(key, configs).items():
-            configs[name] = change_config(configs[name], {setting: words}, SET)
+    defaults = {name: default_config(*presets[name]) for name in presets}
+    configs = _changed_configs(defaults, options.set)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
         name: with_config(RunOptions, default_config(benchmark, preset))(
@@ -172,11 +176,37 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     }
 
 
+def _changed_configs(
+    configs: Mapping[str, BenchmarkConfig], assignments: Sequence[str]
+) -> dict[str, BenchmarkConfig]:
+    """Return the configurations by benchmark, with the values that `--set` gives them.
+
+    Raises:
+      DataError: an assignment without a name or value, a name that none has or that is given twice
+        for one of them, or a value that is refused.
+    """
+    configs, changed = dict(configs), set()
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not (key and equals and text):
+            raise DataError(f"{SET} {assignment!a}; give NAME=VALUE, as in learning-rate=0.01")
+        try:
+            words = tuple(shlex.split(text))
+        except ValueError as error:
+            raise DataError(f"{SET} {assignment!a}: {error}; close the quotation") from error
+        for name, setting in _changed_by(key, configs).items():
+            if (name, setting) in changed:
+                raise DataError(f"{SET} {key!a} is given twice for {name}; give each setting once")
+            changed.add((name, setting))
+            configs[name] = change_config(configs[name], {setting: words}, SET)
+    return configs
+
+
 def _changed_by(key: str, configs: Mapping[str, object]) -> dict[str, str]:
     """Return the option that `--set` names, by each benchmark that it changes."""
     name, dot, setting = key.partition(".")
     if dot and name in configs:
-        return {name: setting}
+        return {name: find_option(list(options_by_name(configs[name])), setting)}
     options = {name: options_by_name(config) for name, config in configs.items()}
     named = {name: find_option(list(by_option), key) for name, by_option in options.items()}
     having = {name: setting for name, setting in named.items() if setting in options[name]}

@@ -22,6 +22,7 @@ from everlight_experiments.commands.options import GridOptions, RunOptions, Tune
 from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import is_user_file
 from everlight_experiments.continual.benchmarks.statements import with_statements
+from everlight_experiments.images.config import Config
 from everlight_experiments.images.user_stream import OF_THE_FILE
 from everlight_experiments.run_folder.config_options import option_value, take_option, with_config
 from everlight_experiments.terminal import printable
@@ -80,6 +81,11 @@ def _options_of_run(kind: type, path: Path, arguments: list[str]) -> type:
     if arguments and not arguments[0].startswith("-"):
         name, _ = split_preset(arguments[0])
         _check_config(str(path), options.config, name, default_config(name))
+        # CORe50's scenarios share their configurations.
+        if name != options.benchmark and not BENCHMARKS[name].has_settings:
+            raise DataError(
+                f"{CONFIG} {path} is of {options.benchmark}; leave out {name}, or name that"
+            )
     for file in _python_files(options, arguments):
         print(f"runs {printable(file)}, which {printable(str(path))} names", flush=True)
     return with_config(kind, **vars(options))
@@ -105,6 +111,7 @@ def _options_of_benchmark(
     default = default_config(name, preset)
     if config is not None:
         _check_config(source, config, name, default)
+        _refuse_other_data(source, config, name)
     defaults = {"benchmark": name, "preset": preset, **PROTOCOL_OPTIONS.get(preset, {})}
     return with_config(kind, default if config is None else config, **defaults)
 
@@ -127,6 +134,16 @@ def _check_config(source: str, config: Any, benchmark: str, default: Any) -> Non
         check_fields(config)
     except ArgumentError as error:
         raise DataError(f"{CONFIG} {source}: {error}") from error
+
+
+def _refuse_other_data(source: str, config: Any, benchmark: str) -> None:
+    """Refuse a user's configuration of images if its data are not those of the benchmark's name."""
+    configs = BENCHMARKS[benchmark].configs.values()
+    names = {preset.data for preset in configs if isinstance(preset, Config)}
+    if benchmark != "images" and names and config.data and config.data not in names:
+        raise DataError(
+            f"{CONFIG} {source} has the data {config.data!a}; name images instead of {benchmark}"
+        )
 
 
 run_options = partial(options_of_benchmark, RunOptions)

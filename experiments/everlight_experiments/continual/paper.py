@@ -105,8 +105,11 @@ class Experiment(NamedTuple, Generic[D]):
         Columns without a job are left out too.
 
         Raises:
-          DataError: no method applies in any column; the message has the first and its reason.
+          DataError: there is no job, or no method applies in any column; the message has the
+            first method and its reason.
         """
+        if not self.jobs:
+            raise DataError("no method is trained: none of --methods has settings here; add others")
         jobs = [job for job in self.jobs if self.reason(job) is None]
         if not jobs:
             method = self.jobs[0].method
@@ -199,6 +202,9 @@ class Paper(NamedTuple, Generic[C, D]):
     unexplained_lines: Callable[[Results[C, D]], Sequence[str]] | None = None
     """Differences from published numbers that have no known cause, a line each (`--check`); None
     where no number is compared."""
+    check_given: Callable[[C, Sequence[str]], None] = lambda config, given: None
+    """Function that raises `DataError` if the methods' settings replace an option of the user, from
+    the configuration and the names of these options."""
     findings: Callable[[Results[C, D]], Sequence[Finding]] = lambda results: ()
     """Claims that are about this configuration, checked in the results."""
     findings_source: str = ""
@@ -220,9 +226,11 @@ class Paper(NamedTuple, Generic[C, D]):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
+        given = given_options(options)
+        self.check_given(options.config, given)
         for part in vars(options.config).values():
             if isinstance(part, BenchmarkConfig):
-                part.refuse_replaced(given_options(options))
+                part.refuse_replaced(given)
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

@@ -8,20 +8,21 @@ Presets:
   paper: all benchmarks and methods; those with a ResNet-18 are meant for an accelerator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config
 from everlight_experiments.images.methods.published import grids_of, settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED, PublishedProtocol
 from everlight_experiments.images.table_columns import TableColumn, methods_with
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Counts, Preset
 
 BenchmarkName = Literal[
     "permuted-mnist",
@@ -135,11 +136,25 @@ class PaperConfig:
     """Methods to train: SGD, joint, online EWC, SI, ER, ER-ACE, GEM, A-GEM, HAL, iCaRL, BiC, DER,
     DER++, X-DER-RPC. Those that do not apply to a benchmark, or have no published settings for it,
     are left out there."""
-    buffer_sizes: tuple[Count, ...] = (200, 500, 2000, 5120)
+    buffer_sizes: Counts = (200, 500, 2000, 5120)
     """Total numbers of stored samples, among 200, 500, 2000 (split-cifar100) and 5120 (the others);
     methods with a memory are trained with each that has settings for the benchmark."""
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
+
+    def check_given(self, options: Sequence[str]) -> None:
+        """Refuse buffer sizes of the user for which no benchmark has settings.
+
+        Raises:
+          DataError: the message has the first of them and those that have settings.
+        """
+        sizes = {size for name in self.benchmarks for size in published_of(name).buffer_sizes}
+        for size in self.buffer_sizes if "buffer-sizes" in options else ():
+            if size not in sizes:
+                raise DataError(
+                    f"--buffer-sizes {size} has no settings for {', '.join(self.benchmarks)}; give "
+                    f"some of {', '.join(map(str, sorted(sizes)))}"
+                )
 
     def sizes_of(self, name: BenchmarkName) -> list[int]:
         """Return the buffer sizes that have settings for a benchmark."""

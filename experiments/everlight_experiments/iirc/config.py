@@ -11,7 +11,7 @@ Presets:
     while training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -20,6 +20,7 @@ from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_data.iirc.sets import IIRCName
+from everlight_data.names import check_name
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
     BenchmarkConfig,
@@ -64,7 +65,7 @@ class IIRCConfig(BenchmarkConfig):
     """Network, as in everlight run."""
     learning_rate: Rate = 1.0
     """Learning rate of the optimizer."""
-    learning_rates: Mapping[str, float] = field(default_factory=dict)
+    learning_rates: Mapping[str, Rate] = field(default_factory=dict)
     """Methods with a learning rate of their own, each name followed by its rate."""
     optimizer: str = "sgd:momentum=0.9"
     """Optimizer: any of optax by name, with arguments, as in adam:b1=0.8,b2=0.99."""
@@ -97,6 +98,11 @@ class IIRCConfig(BenchmarkConfig):
     def replaced_by_features(self) -> tuple[str, ...]:
         """Options of the network, its learning rates and the side of its images."""
         return ("side", "net", "remat", "dtype", "learning-rate", "learning-rates")
+
+    def check_method_names(self, names: Sequence[str]) -> None:
+        """Refuse learning rates of methods that do not exist."""
+        for name in self.learning_rates:
+            check_name("method of --learning-rates", name, names)
 
 
 @dataclass(frozen=True)

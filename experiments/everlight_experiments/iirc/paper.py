@@ -53,6 +53,7 @@ def experiment(
 ) -> Experiment[IIRCData]:
     """Return the benchmark with the paper's methods, and one per further number of exemplars."""
     check_methods(config.methods, FORMS)
+    config.benchmark.check_method_names(list(FORMS))
     for name in config.ablated:
         check_name("method with exemplars --ablated", name, WITH_EXEMPLARS)
     base, runs = config.benchmark, config.configurations

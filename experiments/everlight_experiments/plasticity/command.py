@@ -24,7 +24,6 @@ from jaxtyping import Array
 from everlight.checks import Between
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
 from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
@@ -137,7 +136,6 @@ def _train_rows(
 ) -> dict[str, dict[str, np.ndarray]]:
     """Return the scores of every method and value by name of the row; finished rows are read."""
     count = sum(map(len, values.values()))
-    images = None if problem.images is None else checksums_of(problem.images.pieces)
     table: dict[str, dict[str, np.ndarray]] = {}
 
     @cache
@@ -149,7 +147,7 @@ def _train_rows(
             name = row_name(method, value)
             trained = partial(program, method.name)
             compute = partial(_train_row, folder, problem, trained, keys, name, value)
-            fingerprint = {"value": value, "images": images, **problem.net.fingerprint()}
+            fingerprint = {"value": value, "images": problem.checksums, **problem.net.fingerprint()}
             table[name] = folder.computed(name, fingerprint, compute)
             last = np.mean(table[name][problem.score][:, -1])
             print(

@@ -41,6 +41,7 @@ from everlight.scenarios import (
     target_values,
     transform_inputs,
 )
+from everlight.trees import checksums_of
 from everlight_data.errors import DataError
 from everlight_data.image_requests import load_images
 from everlight_data.images.inputs.as_inputs import store_images
@@ -63,6 +64,8 @@ class Problem(NamedTuple):
     """Function from the images and a run's key to its setup and its tasks."""
     images: StoredImages | None
     """Images, which enter a program as an argument; None where inputs are computed."""
+    checksums: tuple[int, ...] | None
+    """Checksums of images and labels; None where inputs are computed."""
     note: str
     net: Network
     classes: int
@@ -79,7 +82,7 @@ def load_problem(name: str, config: PlasticityConfig, seed: int) -> Problem:
     if name == "regression":
         net = network(config.net, NetworkRequest(1, 1), (INPUTS,))
         note = f"{INPUTS} bits, of which {SLOW} stay during a task"
-        return Problem(partial(_begin_regression, config, net), None, note, net, 1, ERROR)
+        return Problem(partial(_begin_regression, config, net), None, None, note, net, 1, ERROR)
     images, _ = load_images(ImageRequest(config.data, config.side, config.classes, seed=seed))
     classes = 2 if name == "class-pairs" else len(images.class_names)
     shape = images.images.shape[1:]
@@ -101,7 +104,8 @@ def load_problem(name: str, config: PlasticityConfig, seed: int) -> Problem:
 
     note = f"{config.data}, {len(images.train_labels):,} training images in [0, 1]"
     score = TESTED if name == "class-pairs" else ONLINE
-    return Problem(begin, stored, note, net, classes, score)
+    checksums = checksums_of(stored.pieces, images.train_labels, images.test_labels)
+    return Problem(begin, stored, checksums, note, net, classes, score)
 
 
 def _begin_regression(

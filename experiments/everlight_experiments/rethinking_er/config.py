@@ -6,7 +6,7 @@ Presets:
   paper: all methods at three buffers, ten seeds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
@@ -15,13 +15,14 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.config import UNNAMED
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config, MethodSettings
 from everlight_experiments.images.methods.published import settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED
-from everlight_experiments.run_folder.options import Count, Preset
+from everlight_experiments.run_folder.options import Counts, Preset
 
 
 def _change_arguments(name: str, **arguments: Any) -> Method:
@@ -85,10 +86,25 @@ class PaperConfig:
     methods: tuple[str, ...] = tuple(PAPER_METHODS)
     """Methods to train: SGD, joint, online EWC, SI, ER, ER-tricks, ER with one trick each (bias
     control, rate decay, balanced reservoir, loss-aware reservoir), GEM, A-GEM, HAL, iCaRL."""
-    buffer_sizes: tuple[Count, ...] = (200, 500, 1000)
+    buffer_sizes: Counts = (200, 500, 1000)
     """Total numbers of stored samples; methods with a memory are trained with each."""
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own initial network and order of samples."""
+
+    def check_given(self, options: Sequence[str]) -> None:
+        """Refuse options that the settings of all methods replace.
+
+        Raises:
+          DataError: the message has the first of them and the remedy.
+        """
+        for option in options:
+            if option == "buffer-size":
+                raise DataError(f"--{option} is not read here; give --buffer-sizes")
+            if option in ("learning-rate", "replay-batch-size"):
+                raise DataError(
+                    f"--{option} is not read: each method has that of the authors' code; leave it "
+                    "out"
+                )
 
     def benchmark_of(self, buffer_size: int) -> Config:
         """Return the benchmark with a buffer and the authors' settings for its size."""

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from everlight.checks import Between, check_fields
+from everlight.checks import Between, NotEmpty, check_fields
 from everlight.errors import Argument, ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.names import check_name
@@ -25,6 +25,8 @@ Seed = Annotated[int, Between(0, LARGEST)]
 """Random seed: keys are made of 32 bits, and runs count up from it."""
 Count = Annotated[int, Between(1, 1_000_000)]
 """Number of runs, samples or draws."""
+Counts = Annotated[tuple[Count, ...], NotEmpty]
+"""One count or more."""
 Rate = Annotated[float, Between(1e-9, 100)]
 """Learning rate of an optimizer."""
 Bytes = Annotated[int, Between(1, 2**50)]
@@ -118,6 +120,10 @@ def _check_value(name: str, value: Any, hint: Any) -> None:
     if value == () and names:
         raise ArgumentError(
             Argument(name, ()), " has no name", remedy=(f"there are {', '.join(names)}",)
+        )
+    if value == () and NotEmpty in parts:
+        raise ArgumentError(
+            Argument(name, ()), " has no number", remedy=("give one or leave out the option",)
         )
     is_bounded = any(isinstance(part, Between) and part.maximum < math.inf for part in parts)
     for number in value if isinstance(value, tuple) else (value,):

@@ -2,11 +2,13 @@
 
 import contextlib
 import json
+from types import SimpleNamespace
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.methods.method import INCOMPATIBILITIES
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
@@ -15,9 +17,11 @@ from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.columns import mean_ranks, ranks_of
-from everlight_experiments.commands.grid import run_grid, runs_of
+from everlight_experiments.commands.grid import run_grid, runs_of, selection_rules
+from everlight_experiments.continual.report.tables import NOTHING_SELECTED
 from everlight_experiments.report.cells import final_cell
 from tests.experiments.command_runs import arrays_of
+from tests.experiments.continual.report.outcomes import BENCHMARK
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("grid")
@@ -46,6 +50,18 @@ def test_ranks_begin_at_the_greatest_and_end_with_what_diverged():
     scores = {"a": [0.4, 0.6], "b": [0.9, np.nan], "c": [0.9, 0.9], "d": [0.5, 0.5]}
     ranks = ranks_of({name: np.array(values) for name, values in scores.items()})
     assert ranks == {"a": 2.5, "b": 4, "c": 1, "d": 2.5}
+
+
+def test_a_benchmark_has_a_selection_rule_if_a_value_was_selected_on_it():
+    choices = {
+        "digits, class": choose_hyperparameter((1.0, 2.0), np.array([[0.1], [0.2]])),
+        "facts": fixed_hyperparameter(3.0),
+    }
+    benchmarks = {column: BENCHMARK._replace(prefix=column[:5]) for column in choices}
+    outcomes = {column: {"EWC": SimpleNamespace(choice=item)} for column, item in choices.items()}
+    rules = selection_rules(benchmarks, outcomes, 2)
+    assert "(number of seeds: 2)" in rules["digit"]
+    assert rules["facts"] == NOTHING_SELECTED
 
 
 def test_settings_of_a_benchmark_count_as_one():
@@ -105,6 +121,10 @@ def test_a_grid_has_forgetting_and_seconds_beside_the_scores(finished):
         ((*OPTIONS, "--set", "facts.tasks=2"), "facts"),
         ((*OPTIONS, "--set", "digits.task=2"), "did you mean 'tasks'"),
         ((*OPTIONS, "--set", "epochs=2", "epochs=3"), "'epochs' is given twice"),
+        (
+            (*OPTIONS, "--set", "digits.learning-rate=0.1", "learning_rate=0.2"),
+            "'learning_rate' is given twice for digits; give each setting once",
+        ),
         ((*OPTIONS, "--set", "net='mlp:5"), "No closing quotation; close the quotation"),
         ((*OPTIONS, "--set", "net=mlp:5\\"), "No escaped character; close the quotation"),
         ((*OPTIONS, "--set", "epochs"), "--set 'epochs'; give NAME=VALUE"),

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from everlight.continual import Protocol
+from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.der import config as settings
@@ -15,6 +16,7 @@ from everlight_experiments.images.benchmark import shapes
 from everlight_experiments.images.config import config_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED
 from tests.experiments.command_runs import arrays_of
+from tests.refusals import refused
 
 FULL = settings.PAPER_PRESETS["paper"]
 
@@ -126,3 +128,20 @@ def test_printed_numbers_are_of_methods_and_buffers_of_the_command():
         for size in (None, *FULL.sizes_of(name))
     }
     assert columns <= offered
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--methods BiC", "none of --methods has settings"),
+        (
+            "--buffer-sizes 200 300",
+            "--buffer-sizes 300 has no settings for permuted-d.*; give some of 200, 500, 5120$",
+        ),
+    ],
+)
+def test_methods_and_buffers_without_settings_for_any_benchmark_are_refused(
+    words, message, tmp_path
+):
+    options = options_of("paper der", [*words.split(), "--runs", str(tmp_path)])
+    refused(message, lambda: paper.PAPER.run(options), DataError)

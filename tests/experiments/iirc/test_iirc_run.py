@@ -17,6 +17,8 @@ from everlight_data.iirc import sets
 from everlight_data.iirc.metadata import Metadata
 from everlight_data.iirc.sets import IIRCData
 from everlight_data.sets.image_set import ImageSet
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun
 from everlight_experiments.continual.paper import PaperOptions
@@ -25,6 +27,7 @@ from everlight_experiments.iirc import config as settings
 from everlight_experiments.iirc.paper import PAPER, options
 from everlight_experiments.run_folder.config_options import with_config
 from tests.experiments.command_runs import arrays_of
+from tests.refusals import refused
 
 TINY = settings.PaperConfig(
     settings.IIRCConfig(
@@ -226,11 +229,25 @@ def test_a_linear_head_learns_from_features_of_the_images(tmp_path):
     assert setup.gather(sequence.tasks.train.index[0, :3], None).shape == (3, 4)
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("ICARL 0.1", "no method of --learning-rates 'ICARL'; did you mean 'iCaRL"),
+        ("naive -1", "--learning-rates -1.0; give 1e-09 to 100"),
+        ("naive nan", "--learning-rates nan; give 1e-09 to 100"),
+    ],
+)
+def test_learning_rates_have_bounds_and_names_of_methods(words, message, tmp_path):
+    words = f"iirc --learning-rates {words} --runs {tmp_path}".split()
+    refused(message, lambda: run_benchmark(options_of("run", words)), DataError)
+
+
 def test_impossible_options_are_refused(tmp_path, monkeypatch):
     for changes, message in (
         ({"methods": ("ICARL",)}, r"no method 'ICARL'; did you mean 'iCaRL-CNN'.* are 'joint'"),
         ({"ablated": ("finetune",)}, "no method with exemplars --ablated 'finetune'"),
         ({"benchmark": replace(TINY.benchmark, remat=True)}, "remat is for resnet50"),
+        ({"benchmark": replace(TINY.benchmark, learning_rates={"naive": 0.1})}, "rates 'naive'"),
     ):
         with pytest.raises(DataError, match=message):
             PAPER.run(tiny_options(tmp_path, **changes))

@@ -7,6 +7,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.plasticity import command
 from everlight_experiments.plasticity.command import run_plasticity
+from everlight_experiments.plasticity.problems import ONLINE
 from everlight_experiments.plasticity.report import answer
 
 WORDS = ("--tasks", "12", "--samples", "20", "--seeds", "2", "--methods", "naive", "CBP")
@@ -89,6 +90,19 @@ def test_impossible_runs_are_refused(words, message, tmp_path):
 
 
 SMALL = ("--data", "digits", "--side", "None", "--net", "mlp:16", "--batch-size", "8")
+
+
+def test_other_labels_of_the_same_images_are_other_data(tmp_path, monkeypatch, rng):
+    values = {ONLINE: np.zeros((2, 12))}
+    monkeypatch.setattr(command, "_train_row", lambda *arguments: values)
+    monkeypatch.setattr(command, "write_plasticity_report", lambda folder, *arguments: folder)
+    images, data = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8), tmp_path / "images.npz"
+    words = (*SMALL, "--data", str(data), "--methods", "naive")
+    np.savez(data, images=images, labels=np.repeat(range(4), 10))
+    run(tmp_path, "permuted-labels", *words)
+    np.savez(data, images=images, labels=np.repeat(range(4), (15, 5, 10, 10)))
+    with pytest.raises(DataError, match="images"):
+        run(tmp_path, "permuted-labels", *words)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from everlight_experiments.images.config import MethodSettings, config_of
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
 from tests.experiments.command_runs import arrays_of
+from tests.refusals import refused
 
 TINY = settings.PaperConfig(
     replace(
@@ -72,6 +73,20 @@ def test_a_method_without_settings_has_the_benchmark_s():
     assert config_of(config, METHODS["ER"]).learning_rate == 0.5
     assert config_of(config, METHODS["GEM"]).learning_rate == settings.DIGITS.learning_rate
     assert config_of(config, METHODS["ER"]).replay_batch_size == settings.DIGITS.replay_batch_size
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--buffer-size 300", "--buffer-size is not read here; give --buffer-sizes"),
+        ("--learning-rate 0.5", "--learning-rate is not read: .*; leave it out"),
+        ("--replay-batch-size 5", "--replay-batch-size is not read: .*; leave it out"),
+    ],
+)
+def test_options_that_the_authors_settings_replace_are_refused(words, message, tmp_path):
+    options = options_of("paper rethinking-er", [*words.split(), "--runs", str(tmp_path)])
+    refused(message, lambda: paper.PAPER.run(options), DataError)
+    assert not [*tmp_path.iterdir()]
 
 
 def test_check_ends_with_the_differences_that_have_no_cause(finished):

@@ -9,7 +9,7 @@ import pytest
 
 from everlight.checks import Between, PositiveInt, UnitInterval
 from everlight_data.errors import DataError
-from everlight_experiments.run_folder.options import Count, ExperimentOptions
+from everlight_experiments.run_folder.options import Count, Counts, ExperimentOptions
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Bounded(ExperimentOptions):
     shares: tuple[UnitInterval, ...] = ()
     batch: PositiveInt = 1
     rate: float = 0.0
+    sizes: Counts = (1,)
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,7 @@ def test_bounds_hold_within_mappings_and_tuples(change, message):
         ({"batch": 10**12}, "--batch 1000000000000; give 2,147,483,647 or less"),
         ({"rate": float("inf")}, "-{2}rate inf; give a finite number"),
         ({"parts": ()}, r"--parts \(\) has no name; there are NI, NC"),
+        ({"sizes": ()}, r"--sizes \(\) has no number; give one or leave out the option"),
         ({"parts": ("NO",)}, "give a tuple of 'NI' or 'NC'"),
         ({"tag": "a/b"}, "--tag 'a/b' becomes part"),
         ({"tag": "a\nb"}, r"--tag 'a\\nb' becomes part"),

@@ -54,6 +54,15 @@ class BenchmarkConfig:
         """Options of images and networks that are not read where features replace the images."""
         return ()
 
+    def check_method_names(self, names: Sequence[str]) -> None:
+        """Refuse options for single methods that are none of these names.
+
+        Most benchmarks have no such option.
+
+        Raises:
+          DataError: the message has the option and the nearest names.
+        """
+
     def is_replaced(self, option: str, has_rows: bool = False) -> bool:
         """Return True if features replace an option, or the part that it belongs to.
 
