@@ -222,7 +222,7 @@ class Paper(NamedTuple, Generic[C, D]):
         """
         for part in vars(options.config).values():
             if isinstance(part, BenchmarkConfig):
-                part.refuse_replaced(given_options(options))
+                part.refuse_unread(given_options(options))
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

@@ -11,7 +11,7 @@ Presets:
     while training.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_data.iirc.sets import IIRCName
+from everlight_data.iirc.sets import IIRCName, is_imagenet
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
     BenchmarkConfig,
@@ -27,6 +27,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Features,
     Replay,
     Side,
+    unread_of_protocol,
 )
 from everlight_experiments.continual.benchmarks.statements import Statements, general_statement
 from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
@@ -97,6 +98,18 @@ class IIRCConfig(BenchmarkConfig):
     def replaced_by_features(self) -> tuple[str, ...]:
         """Options of the network, its learning rates and the side of its images."""
         return ("side", "net", "remat", "dtype", "learning-rate", "learning-rates")
+
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options that features replace, and those of other data sets, as the base."""
+        unread = super().unread(benchmark, settings, has_rows) | unread_of_protocol(self.protocol)
+        if self.data != "tiny-imagenet":
+            unread["superclasses"] = "without --data tiny-imagenet; leave it out"
+        if not is_imagenet(self.data):
+            streamed = f"with --data {self.data}, whose images are in memory; leave it out"
+            unread |= dict.fromkeys(("memory-limit", "undecodable"), streamed)
+        return unread
 
 
 @dataclass(frozen=True)
