@@ -20,7 +20,11 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Benchmarks,
     Request,
 )
-from everlight_experiments.continual.benchmarks.config import SETTINGS, BenchmarkConfig
+from everlight_experiments.continual.benchmarks.config import (
+    SETTINGS,
+    BenchmarkConfig,
+    part_of,
+)
 from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.core50.benchmark import core50_benchmarks
 from everlight_experiments.core50.config import PRESETS as CORE50
@@ -144,8 +148,10 @@ def load_benchmarks(
         strategies = options.strategy if isinstance(options, RunOptions) else ()
         names = [*METHODS, *(reference.rpartition(":")[2] for reference in strategies)]
         request.config.check_method_names(names)
-        request.config.refuse_replaced(given_options(options), has_rows)
-        changes = [option for option in changes if not request.config.is_replaced(option, has_rows)]
+        variant = {"benchmark": name, "settings": request.settings, "has_rows": has_rows}
+        request.config.refuse_unread(given_options(options), **variant)
+        unread = request.config.unread(**variant)
+        changes = [option for option in changes if part_of(option) not in unread]
         benchmarks = (
             BENCHMARKS[name].make(request)
             if user_benchmark is None

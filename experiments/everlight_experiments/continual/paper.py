@@ -230,7 +230,7 @@ class Paper(NamedTuple, Generic[C, D]):
         self.check_given(options.config, given)
         for part in vars(options.config).values():
             if isinstance(part, BenchmarkConfig):
-                part.refuse_replaced(given)
+                part.refuse_unread(given)
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

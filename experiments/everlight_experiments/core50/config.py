@@ -11,7 +11,7 @@ Presets:
     `--weights`; without them training begins at random.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -151,6 +151,22 @@ class Base(BenchmarkConfig):
     dtype: Dtype = "float32"
     chosen: Statements = NOTHING_TUNED
 
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options of other frames and networks, and those that features replace."""
+        unread = super().unread(benchmark, settings, has_rows)
+        if self.data == "procedural":
+            unread["partial"] = "without --data core50; leave it out"
+        else:
+            unread["frames"] = f"with --data {self.data}, which has all of its frames; leave it out"
+        if self.net != "small":
+            sizes = dict.fromkeys(
+                ("pretraining", "channels", "hidden"), f"with --net {self.net}; leave it out"
+            )
+            unread = sizes | unread
+        return unread
+
 
 @dataclass(frozen=True, kw_only=True)
 class Core50Config(Base):
@@ -180,6 +196,17 @@ class Core50Config(Base):
     def replaced_by_features(self) -> tuple[str, ...]:
         """Options of the layers below the head; its initial values are those of --net."""
         return ("weights", "pretraining", "channels", "hidden", "dense-rate", "dtype")
+
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options of the other scenarios too."""
+        scenario = benchmark.removeprefix("core50-")
+        others = {"ni", "nc", "nic"} - {scenario} if benchmark else set()
+        if scenario == "ni":
+            others.add("gain")
+        elsewhere = dict.fromkeys(others, f"by {benchmark}; leave it out")
+        return super().unread(benchmark, settings, has_rows) | elsewhere
 
 
 @dataclass(frozen=True)

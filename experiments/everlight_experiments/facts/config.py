@@ -9,7 +9,7 @@ Presets:
   paper: all examples of VRD at 64 pixels, a wider network, more epochs; meant for an accelerator.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -25,6 +25,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Features,
     Replay,
     Side,
+    unread_of_protocol,
 )
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import (
@@ -104,6 +105,20 @@ class FactsConfig(BenchmarkConfig):
     def replaced_by_features(self) -> tuple[str, ...]:
         """Options of the convolutions."""
         return ("trunk", "branch")
+
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options that features replace, and those of other sources, as the base."""
+        unread = super().unread(benchmark, settings, has_rows)
+        unread |= unread_of_protocol(self.scale.protocol)
+        if self.data.splits is None:
+            unread["memory-limit"] = "without --splits; leave it out"
+        else:
+            unread |= dict.fromkeys(("data", "scenes"), "with --splits; leave it out")
+        if self.data.data != "procedural":
+            unread["scenes"] = "without --data procedural; leave it out"
+        return unread
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ Presets:
     while training.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar, Literal
 
@@ -19,7 +19,7 @@ from everlight.checks import UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_data.iirc.sets import IIRCName
+from everlight_data.iirc.sets import IIRCName, is_imagenet
 from everlight_data.names import check_name
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
@@ -28,6 +28,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Features,
     Replay,
     Side,
+    unread_of_protocol,
 )
 from everlight_experiments.continual.benchmarks.statements import Statements, general_statement
 from everlight_experiments.run_folder.options import Bytes, Count, Preset, Rate
@@ -103,6 +104,18 @@ class IIRCConfig(BenchmarkConfig):
         """Refuse learning rates of methods that do not exist."""
         for name in self.learning_rates:
             check_name("method of --learning-rates", name, names)
+
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options that features replace, and those of other data sets, as the base."""
+        unread = super().unread(benchmark, settings, has_rows) | unread_of_protocol(self.protocol)
+        if self.data != "tiny-imagenet":
+            unread["superclasses"] = "without --data tiny-imagenet; leave it out"
+        if not is_imagenet(self.data):
+            streamed = f"with --data {self.data}, whose images are in memory; leave it out"
+            unread |= dict.fromkeys(("memory-limit", "undecodable"), streamed)
+        return unread
 
 
 @dataclass(frozen=True)

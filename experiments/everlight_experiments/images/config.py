@@ -6,8 +6,8 @@ A configuration is data x tasks x network x optimizer x protocol x memory x metr
   paper: 100 classes of 500 training images at 32 pixels.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -17,6 +17,7 @@ from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
+from everlight_data.images.user_files.user_images import TFDS
 from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
@@ -24,6 +25,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Dtype,
     Features,
     Side,
+    unread_of_protocol,
 )
 from everlight_experiments.continual.benchmarks.statements import (
     NOTHING_TUNED,
@@ -55,6 +57,13 @@ FEATURES_CHOSEN = (
     Statement("among 2, 5 and 15, by the same accuracy.", ("epochs",)),
     Statement("not tuned.", ("batch-size", "buffer-size", "exemplars-per-class")),
 )
+
+_ONLINE_PASS = "with --setting online, which has one pass in batches of --online-batch"
+_UNREAD_ONLINE = {
+    part.name.replace("_", "-"): f"{_ONLINE_PASS}; leave it out"
+    for part in fields(Protocol)
+    if part.name not in ("evaluate_steps", "boundaries")
+} | {"batch-size": "with --setting online; give --online-batch"}
 
 
 @dataclass(frozen=True)
@@ -219,6 +228,35 @@ class Config(BenchmarkConfig):
         """Options of the network and its inputs, and the side of images that have their own."""
         sizes = ("side",) if self.data in IMAGE_SETS else ()
         return ("net", "dropout", "pixels", "dtype", "learning-rate", *sizes)
+
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options that features, other options or the settings replace, as the base."""
+        fixed_tests = self.data in IMAGE_SETS or self.data.startswith(TFDS)
+        reasons = {
+            f"with --data {self.data}, which has its own test images; leave it out": (
+                ("test-every",) if fixed_tests else ()
+            ),
+            "with --test-data; leave it out": ("test-every",) if self.test_data else (),
+            f"with --stream {self.stream}, whose tasks have all classes; leave it out": (
+                () if self.stream in DIVIDING else ("order",)
+            ),
+            "with --buffer-size; give that, or --buffer-size None": (
+                () if self.buffer_size is None else ("exemplars-per-class",)
+            ),
+            "with --compute-budget, in whose place it stands; leave one of them out": (
+                () if self.compute_budget is None else ("epochs", "first-epochs", "epoch-steps")
+            ),
+            "without --setting online; leave it out, or give that setting": (
+                () if "online" in settings else ("online-batch",)
+            ),
+        }
+        unread = super().unread(benchmark, settings, has_rows) | unread_of_protocol(self.protocol)
+        if {*settings} == {"online"}:
+            unread |= _UNREAD_ONLINE
+        by_option = {option: reason for reason, names in reasons.items() for option in names}
+        return unread | by_option
 
     @property
     def task_sizes(self) -> tuple[int, ...] | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import tyro
 
 from everlight.checks import Between
+from everlight.continual import Protocol
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import as_json
 from everlight_experiments.run_folder.options import Count
@@ -36,6 +37,22 @@ Replay = Annotated[
 Side = Annotated[int, Between(8, 512)]
 
 
+def part_of(option: str) -> str:
+    """Return the part of a configuration that an option belongs to, or the option itself."""
+    return option.partition(".")[0]
+
+
+def unread_of_protocol(protocol: Protocol) -> dict[str, str]:
+    """Return the options of a schedule that the protocol does not have: reason and remedy."""
+    plateau = "without --plateau-factor; give this too"
+    schedules = {
+        "plateau-patience": plateau if protocol.plateau_factor == 1 else "",
+        "plateau-threshold": plateau if protocol.plateau_factor == 1 else "",
+        "milestone-factor": "" if protocol.milestones else "without --milestones; give them too",
+    }
+    return {option: reason for option, reason in schedules.items() if reason}
+
+
 @dataclass(frozen=True)
 class BenchmarkConfig:
     """Configuration of a benchmark; runs are identified by all fields but those named here."""
@@ -63,28 +80,34 @@ class BenchmarkConfig:
           DataError: the message has the option and the nearest names.
         """
 
-    def is_replaced(self, option: str, has_rows: bool = False) -> bool:
-        """Return True if features replace an option, or the part that it belongs to.
+    def unread(
+        self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
+    ) -> dict[str, str]:
+        """Return the options, or parts with options, that are not read: reason and remedy by name.
 
         Args:
-          option: name of the option, without `--`.
+          benchmark: name of the benchmark; empty where a configuration has one alone.
+          settings: names of the settings.
           has_rows: whether the data are rows of numbers, which are features without `--features`.
         """
-        replaces = has_rows or self.has_features
-        return replaces and option.partition(".")[0] in self.replaced_by_features
+        if not (has_rows or self.has_features):
+            return {"features-learning-rate": "without --features; give --learning-rate"}
+        source = "rows of numbers" if has_rows else "--features"
+        replaced = dict.fromkeys(self.replaced_by_features, f"with {source}; leave it out")
+        if "learning-rate" in replaced:
+            replaced["learning-rate"] = f"with {source}; give --features-learning-rate"
+        return replaced
 
-    def refuse_replaced(self, options: Collection[str], has_rows: bool = False) -> None:
-        """Refuse options that features replace; see `is_replaced`.
+    def refuse_unread(self, options: Collection[str], **variant: Any) -> None:
+        """Refuse options of a user that are not read; `unread` has the further arguments.
 
         Raises:
           DataError: the message has the first of them and the remedy.
         """
-        source = "rows of numbers" if has_rows else "--features"
+        unread = self.unread(**variant)
         for option in options:
-            if self.is_replaced(option, has_rows):
-                rate = option == "learning-rate"
-                remedy = "give --features-learning-rate" if rate else "leave it out"
-                raise DataError(f"--{option} is not read with {source}; {remedy}")
+            if (part := part_of(option)) in unread:
+                raise DataError(f"--{option} is not read {unread[part]}")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the values that identify a run as JSON holds them, those of parts in mappings."""

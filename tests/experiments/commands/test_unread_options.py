@@ -1,0 +1,85 @@
+"""Options that the benchmark of a command does not read are refused, if the user gave them."""
+
+import pytest
+
+from everlight_data.errors import DataError
+from everlight_experiments.cl_metrics.paper import PAPER
+from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.run_folder.config_options import given_options
+from everlight_experiments.usage import parse_options
+from tests.refusals import refused
+
+ONLINE = "digits --setting online"
+BUDGET = "digits --compute-budget 9"
+UNREAD = {
+    "digits --test-every 3": "with --data digits, which has its own test images",
+    "images --data tfds:mnist --test-every 3": "with --data tfds:mnist, which has",
+    "images --data mine --test-data tests --test-every 3": "with --test-data; leave it out",
+    "digits --online-batch 3": "without --setting online; leave it out, or give that setting",
+    "digits --features-learning-rate 0.5": "without --features; give --learning-rate",
+    "digits --stream permuted --order natural": "with --stream permuted, whose tasks have all",
+    "mnist --exemplars-per-class 5": "with --buffer-size; give that, or --buffer-size None",
+    f"{BUDGET} --epochs 7": "with --compute-budget, in whose place it stands; leave one",
+    f"{BUDGET} --first-epochs 7": "with --compute-budget",
+    f"{BUDGET} --epoch-steps 7": "with --compute-budget",
+    f"{ONLINE} --epochs 7": "with --setting online, which has one pass in batches of --online-b",
+    f"{ONLINE} --updates-per-batch 5": "with --setting online, which has one pass",
+    f"{ONLINE} --batch-size 7": "with --setting online; give --online-batch",
+    "digits --plateau-patience 3": "without --plateau-factor; give this too",
+    "digits --plateau-threshold 3": "without --plateau-factor",
+    "facts --milestone-factor 0.5": "without --milestones; give them too",
+    "iirc --superclasses 3": "without --data tiny-imagenet; leave it out",
+    "iirc --undecodable skip": "with --data procedural, whose images are in memory",
+    "iirc --memory-limit 9": "with --data procedural, whose images are in memory",
+    "iirc --features-learning-rate 0.5": "without --features; give --learning-rate",
+    "iirc --milestone-factor 0.5": "without --milestones",
+    "core50-ni --partial": "without --data core50; leave it out",
+    "core50-ni --preset paper --frames 9": "with --data core50, which has all of its frames",
+    "core50-ni --preset paper --hidden 9": "with --net Mid-CaffeNet; leave it out",
+    "core50-ni --preset paper --channels 9 9": "with --net Mid-CaffeNet",
+    "core50-ni --preset paper --pretraining.epochs 9": "with --net Mid-CaffeNet",
+    "core50-ni --gain 2": "by core50-ni; leave it out",
+    "core50-nc --nic.first 9": "by core50-nc; leave it out",
+    "facts --memory-limit 9": "without --splits; leave it out",
+    "facts --data vrd --scenes 9 9": "without --data procedural; leave it out",
+    "facts --splits mine --scenes 9 9": "with --splits; leave it out",
+}
+
+
+@pytest.mark.parametrize(("words", "reason"), UNREAD.items())
+def test_options_of_another_variant_are_refused(tmp_path, words, reason):
+    options = options_of("run", [*words.split(), "--runs", str(tmp_path)])
+    *_, option = [word for word in words.split() if word.startswith("--")]
+    refused(f"^{option} is not read {reason}", lambda: load_benchmarks(options), DataError)
+
+
+def test_papers_refuse_them_too(tmp_path):
+    words = ["--online-batch", "3", "--runs", str(tmp_path)]
+    options = parse_options(PAPER.options(words), words)
+    refused("^--online-batch is not read without", lambda: PAPER.run(options), DataError)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "core50-ni --preset paper",
+        "mnist --setting online --online-batch 3 --no-boundaries --evaluate-steps 9",
+        "mnist --buffer-size None --exemplars-per-class 5 --milestones 3 --milestone-factor 0.5",
+        "images --data mine --test-every 3 --plateau-factor 0.5 --plateau-patience 3",
+        "digits --setting class-incremental online --epochs 7 --online-batch 3",
+        "core50-nc --nc.first 9 --gain 2 --frames 9 --hidden 9 --pretraining.epochs 9",
+        "core50-nc --preset paper --partial",
+        "iirc --data tiny-imagenet --superclasses 3",
+        "iirc --data iirc_imagenet_lite --undecodable skip --memory-limit 9",
+        "facts --splits mine --memory-limit 9",
+        "facts --data procedural --scenes 9 9",
+    ],
+)
+def test_options_that_are_read_and_values_of_presets_are_not_refused(words):
+    """CORe50's preset paper has numbers of frames and of pretraining, which it does not read."""
+    options = options_of("run", words.split())
+    settings = options.setting or ("class-incremental",)
+    options.config.refuse_unread(
+        given_options(options), benchmark=options.benchmark, settings=settings
+    )
