@@ -121,7 +121,7 @@ def block_means(images: UInt8[np.ndarray, "n h w c"], side: int) -> UInt8[np.nda
     """
     count, height, width, channels = images.shape
     if not side or height % side or width % side:
-        raise DataError(f"side={side}; images of {height}x{width} shrink by integer factors only")
+        raise DataError(f"--side {side}; images of {height}x{width} shrink by integer factors only")
     if (height, width) == (side, side):
         return images
     blocks = images.reshape(count, side, height // side, side, width // side, channels)

@@ -47,7 +47,7 @@ def test_a_data_set_is_taken_in_its_presets_size(pictures):
     np.testing.assert_allclose(images[0, 1, 2], block, atol=0.51)
     full = loaded("--preset", "paper")
     assert full.data.shared(METHODS["naive"]).images.shape == (800, 32, 32, 3)
-    with pytest.raises(DataError, match="side=12; images of 32x32 shrink by integer factors"):
+    with pytest.raises(DataError, match="--side 12; images of 32x32 shrink by integer factors"):
         loaded("--side", "12")
 
 

@@ -151,7 +151,9 @@ def load_core50(
         differs, or there is no space for the smaller images.
     """
     if side < 1 or SIDE % side:
-        raise DataError(f"side={side}; give a divisor of {SIDE}, the side of the release's frames.")
+        raise DataError(
+            f"--side {side}; give a divisor of {SIDE}, the side of the release's frames."
+        )
     row = DATA_SETS["core50"]
     folder = row.locate() if folder is None else Path(folder)
     for path in (folder / FRAME_TABLE, folder / FRAMES):

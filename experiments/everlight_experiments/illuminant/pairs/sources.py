@@ -87,12 +87,11 @@ class PairSet(NamedTuple):
 
 
 def read_pairs(options: PairsOptions) -> PairSource:
-    """Return the pairs that the options name.
+    """Return the pairs that the options name, after `PairsOptions.check_sources`.
 
     Raises:
-      DataError: options contradict each other, images have no partner, or a file is damaged.
+      DataError: images have no partner, or a file is damaged.
     """
-    options.check_sources()
     if options.preset == "demo":
         return _rendered_pairs(options)
     paths = {"main": options.main, "second": options.second}

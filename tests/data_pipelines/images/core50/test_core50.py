@@ -236,7 +236,7 @@ def test_a_disk_that_is_too_small_is_reported_before_anything_is_written(
 
 @pytest.mark.parametrize("side", [0, -1, 48, 256])
 def test_a_side_that_does_not_divide_128_is_refused(side):
-    with pytest.raises(DataError, match=f"side={side}; give a divisor of 128"):
+    with pytest.raises(DataError, match=f"--side {side}; give a divisor of 128"):
         load_core50(side)
 
 

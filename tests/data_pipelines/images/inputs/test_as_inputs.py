@@ -39,7 +39,7 @@ def test_images_shrink_to_means_of_blocks_and_only_by_whole_factors():
     small = shrink_images(images, 2).images
     block = np.float64(images.images[3, :2, 2:4])
     np.testing.assert_allclose(small[3, 0, 1], block.mean((0, 1)), atol=0.5)
-    with pytest.raises(DataError, match="side=3"):
+    with pytest.raises(DataError, match="--side 3"):
         shrink_images(images, 3)
 
 

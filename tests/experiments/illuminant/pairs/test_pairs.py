@@ -135,7 +135,7 @@ def test_options_that_contradict_each_other_are_refused(folders, tmp_path, chang
         for name, v in changes.items()
     }
     with pytest.raises(DataError, match=message):
-        sources.read_pairs(options_of(folders[0], tmp_path, **paths))
+        run_pairs(options_of(folders[0], tmp_path, **paths))
 
 
 def test_a_photo_without_a_partner_is_named(folders, tmp_path):
