@@ -78,7 +78,8 @@ def other_camera(camera: str | None, trained: Sequence[str], what: str = "") -> 
         return []
     return [
         f"{what}taken by {camera}, and the model was trained for {' or '.join(trained)}: across "
-        "cameras errors are several times as large as the interval states."
+        "cameras errors are several times as large as the interval states. If these are "
+        "names of one camera, the interval holds."
     ]
 
 

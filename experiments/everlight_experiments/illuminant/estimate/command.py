@@ -82,13 +82,12 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
 
 def _model(source: Path) -> ImageModel | PairModel:
     """Return the model of a folder, or the estimator without training of that name."""
-    try:
+    if source.is_dir():
         return load_any_model(source)
-    except MissingDataError as error:
-        names = {name.casefold(): name for name in ESTIMATORS}
-        name = names.get(str(source).casefold())
-        if name and not source.exists():
-            return untrained_model(name)
-        raise MissingDataError(
-            f"{error}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
-        ) from error
+    names = {name.casefold(): name for name in ESTIMATORS}
+    if name := names.get(str(source).casefold()):
+        return untrained_model(name)
+    raise MissingDataError(
+        f"{source} is not a folder of a trained model; give one that `everlight illuminant train` "
+        f"wrote, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
+    )

@@ -56,7 +56,8 @@ class ImageOptions(ExperimentOptions):
     """Your own images: .npz files of linear thumbnails with their illuminants, each of one or more
     cameras (docs/pages/guide/data.md). Without this and --release, NUS-8's thumbnails are taken."""
     camera: str = ""
-    """Camera of all images in --thumbnails, where the names of the images do not state it."""
+    """Camera of all images in --thumbnails, as its raw files name it, where the names of the images
+    do not state it."""
     release: Release | None = None
     """Released data set to use in place of thumbnails. It is read from --folder, except
     radiometric, which renders the paper's scenes from the spectra below EVERLIGHT_DATA."""
