@@ -202,7 +202,7 @@ class Paper(NamedTuple, Generic[C, D]):
     unexplained_lines: Callable[[Results[C, D]], Sequence[str]] | None = None
     """Differences from published numbers that have no known cause, a line each (`--check`); None
     where no number is compared."""
-    check_given: Callable[[C, Sequence[str]], None] = lambda config, given: None
+    check_changed: Callable[[C, Sequence[str]], None] = lambda config, changed: None
     """Function that raises `DataError` if the methods' settings replace an option of the user, from
     the configuration and the names of these options."""
     findings: Callable[[Results[C, D]], Sequence[Finding]] = lambda results: ()
@@ -226,11 +226,11 @@ class Paper(NamedTuple, Generic[C, D]):
         Raises:
           DataError: data are missing or wrong, or settings do not fit together.
         """
-        given = given_options(options)
-        self.check_given(options.config, given)
+        changed = given_options(options)
+        self.check_changed(options.config, changed)
         for part in vars(options.config).values():
             if isinstance(part, BenchmarkConfig):
-                part.refuse_unread(given)
+                part.refuse_unread(changed)
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

@@ -142,7 +142,7 @@ class PaperConfig:
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
 
-    def check_given(self, options: Sequence[str]) -> None:
+    def check_changed(self, options: Sequence[str]) -> None:
         """Refuse buffer sizes of the user for which no benchmark has settings.
 
         Raises:

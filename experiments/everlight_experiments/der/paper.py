@@ -59,4 +59,4 @@ PAPER = table_paper(
         SOURCE,
         "Settings that the authors selected for each benchmark and buffer.",
     ),
-)._replace(check_given=PaperConfig.check_given)
+)._replace(check_changed=PaperConfig.check_changed)

@@ -91,7 +91,7 @@ class PaperConfig:
     seeds: Seeds = 10
     """Number of evaluation seeds, each with its own initial network and order of samples."""
 
-    def check_given(self, options: Sequence[str]) -> None:
+    def check_changed(self, options: Sequence[str]) -> None:
         """Refuse options that the settings of all methods replace.
 
         Raises:

@@ -72,4 +72,4 @@ PAPER = table_paper(
     PAPER_PRESETS,
     PAPER_METHODS,
     TABLE,
-)._replace(check_given=PaperConfig.check_given)
+)._replace(check_changed=PaperConfig.check_changed)
