@@ -5,7 +5,7 @@ A label is a fact ⟨S, P, O⟩; a test image is right where its fact is among t
 
 import functools
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, get_args
@@ -16,7 +16,14 @@ import numpy as np
 import optax
 from jaxtyping import Array, Int
 
-from everlight.continual import SequenceResult, Setup, StoredImages, embedding_objective, flax_setup
+from everlight.continual import (
+    SequenceResult,
+    Setup,
+    StoredImages,
+    TaskSequence,
+    embedding_objective,
+    flax_setup,
+)
 from everlight.continual.engine.run import Run
 from everlight.continual.engine.tasks import initial_evaluation
 from everlight.continual.methods.method import Method, StrategyArguments
@@ -65,7 +72,13 @@ from everlight_experiments.continual.benchmarks.metric import (
     once_per_run,
 )
 from everlight_experiments.continual.benchmarks.parts import Inputs, inputs_of
-from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
+from everlight_experiments.continual.benchmarks.run_data import (
+    PerRunData,
+    RunData,
+    SequenceId,
+    TrainedRun,
+    Use,
+)
 from everlight_experiments.continual.benchmarks.shapes import image_set, stored_shapes
 from everlight_experiments.continual.training.programs import build_with
 from everlight_experiments.facts.config import GRIDS, FactsConfig, Network
@@ -94,10 +107,8 @@ def group_tests(divided: SplitFacts) -> FactGroups:
     return group_facts(divided.pieces, divided.train_counts, divided.test.fact, LEAST)
 
 
-def fact_metrics(
-    groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks] | None = None
-) -> Metrics:
-    """Return all metrics; without the ranks before a sequence's first task there is no transfer."""
+def fact_metrics(groups: FactGroups, shown: int, initial: Callable[[SequenceId], Ranks]) -> Metrics:
+    """Return all metrics; `initial` has the ranks before a sequence's first task."""
     # The test examples may be padded to the number of those for validation.
     size = len(groups.counts)
     inside, _ = np.histogram(groups.counts, EDGES)
@@ -107,7 +118,7 @@ def fact_metrics(
     def scores(run: TrainedRun) -> FactScores:
         """Return every score; there is no transfer where all was learned at once."""
         start = None
-        if initial is not None and np.any(run.arrays["steps"][:-1]):
+        if np.any(run.arrays["steps"][:-1]):
             start = Ranks(*(rank[:size] for rank in initial(run.sequence_id)))
         ranks = Ranks(*(jnp.asarray(run.arrays[name])[:, :size] for name in Ranks._fields))
         member = jnp.asarray(run.sequence.test_member)[:, :size]
@@ -217,6 +228,10 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
     uses = [(split, use) for split in SPLITS for use in get_args(Use)]
     unpadded = [divided.sequence(split, use == "validation") for split, use in uses]
     sequences = dict(zip(uses, pad_sequences(unpadded), strict=True))
+
+    def sequence_of(split: Split, method: Method, seq_id: SequenceId) -> TaskSequence:
+        return sequences[split, seq_id.use]
+
     groups, shown = group_tests(divided), len(learned.shown)
     training = Training(
         words=training_words(net, inputs.features),
@@ -228,37 +243,32 @@ def fact_benchmarks(config: FactsConfig, learned: PicturedFacts, inputs: Inputs)
         keep=keep,
     )
     held_out = Metric(f"{GENERALISED} on held-out training scenes", held_out_score)
-
-    def split_benchmark(split: Split) -> Benchmark:
-        return Benchmark(
+    data = {
+        split: Data(
+            note=f"{learned.sizes}, {net.side}×{net.side} pixels",
+            checksums=checksums_of(*content),
+            fingerprint=fingerprint,
+            shared=lambda method: shared,
+            sequence=partial(sequence_of, split),
+            store=inputs.store,
+        )
+        for split in SPLITS
+    }
+    ranks = initial_ranking(data, training)
+    return {
+        split: Benchmark(
             "facts",
-            Data(
-                note=f"{learned.sizes}, {net.side}×{net.side} pixels",
-                checksums=checksums_of(*content),
-                fingerprint=fingerprint,
-                shared=lambda method: shared,
-                sequence=lambda method, seq_id: sequences[split, seq_id.use],
-                store=inputs.store,
-            ),
+            data[split],
             Setting(
                 name=split,
                 draws="initial network",
                 capabilities=frozenset(("one label", "disjoint classes", "last weights")),
-                metrics=fact_metrics(groups, shown),
+                metrics=fact_metrics(groups, shown, partial(ranks, split)),
             ),
             training,
             Selection(config.chosen, held_out, GRIDS),
         )
-
-    benchmarks = {split: split_benchmark(split) for split in SPLITS}
-    ranks = initial_ranking(benchmarks)
-    return {
-        split: benchmark._replace(
-            setting=benchmark.setting._replace(
-                metrics=fact_metrics(groups, shown, partial(ranks, split))
-            )
-        )
-        for split, benchmark in benchmarks.items()
+        for split in SPLITS
     }
 
 
@@ -299,18 +309,21 @@ def held_out_score(run: TrainedRun) -> float:
     return float(np.mean(run.arrays["generalised"][-1][tested] <= TOP))
 
 
-def initial_ranking(benchmarks: Benchmarks) -> Callable[[Split, SequenceId], Ranks]:
+def initial_ranking(
+    data: Mapping[Split, Data], training: Training
+) -> Callable[[Split, SequenceId], Ranks]:
     """Return the function of ranks before the first task, the same for all methods of a seed."""
-    naive, first = METHODS["naive"], next(iter(benchmarks.values()))
-    build, protocol = build_with(first, naive), first.training.protocol(naive)
+    naive, store = METHODS["naive"], next(iter(data.values())).store
+    build, protocol = build_with(training, naive), training.protocol(naive)
     ranks = jax.jit(lambda *inputs: initial_evaluation(Run(build, protocol, *inputs)).ranks)
 
     @functools.cache
     def ranks_of(split: Split, seq_id: SequenceId) -> Ranks:
-        sequence, store = benchmarks[split].data.sequence(naive, seq_id), first.data.store
-        data = first.run_data(naive, sequence, 0.0)
+        sequence = data[split].sequence(naive, seq_id)
+        per_run = PerRunData(jnp.zeros_like(sequence.class_task), jnp.float32(0))
+        run_data = RunData(data[split].shared(naive), per_run)
         with nullcontext() if store is None else naming_files(store):
-            return jax.block_until_ready(ranks(data, sequence, seq_id.key))
+            return jax.block_until_ready(ranks(run_data, sequence, seq_id.key))
 
     return ranks_of
 

@@ -47,14 +47,18 @@ def experiment_of(
       options: options of the command.
     """
     benchmarks, jobs = {}, []
-    for column, (config, methods, setting) in columns.items():
-        if not methods:
+    for column, selected in columns.items():
+        if not selected.methods:
             continue
         benchmark = compose(
-            config, name=name, setting=setting, seed=options.seed, runs=options.runs
+            selected.config,
+            name=name,
+            setting=selected.setting,
+            seed=options.seed,
+            runs=options.runs,
         )
         benchmarks[column] = benchmark._replace(prefix=column)
-        jobs += [Job(column, method_on(benchmark, method), seeds) for method in methods]
+        jobs += [Job(column, method_on(benchmark, method), seeds) for method in selected.methods]
     return Experiment(benchmarks, jobs)
 
 

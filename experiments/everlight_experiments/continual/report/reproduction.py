@@ -63,8 +63,7 @@ class PublishedComparison(NamedTuple):
         """Return our difference from a known number in standard errors; NaN if it is unknown."""
         if known is None:
             return float("nan")
-        mean, deviation, runs = known
-        return standard_errors_apart(self.scores, mean, deviation or 0.0, runs)
+        return standard_errors_apart(self.scores, known.mean, known.deviation or 0.0, known.runs)
 
     def cause(self, causes: Mapping[str, str]) -> str:
         """Return the known cause of a difference, or that there is none."""

@@ -24,7 +24,7 @@ from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.texts import one_line
-from everlight_experiments.continual.benchmarks.benchmark import Benchmark
+from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Training
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId
 from everlight_experiments.run_folder.compilation import release_programs
 
@@ -39,11 +39,11 @@ def saved_result(protocol: Protocol, result: SequenceResult) -> SequenceResult:
     return result
 
 
-def build_with(benchmark: Benchmark, method: Method) -> Build:
-    """Return how the engine builds a method on a benchmark."""
+def build_with(training: Training, method: Method) -> Build:
+    """Return how the engine builds a method with a benchmark's training."""
 
     def build(data: RunData) -> tuple[Setup, Strategy]:
-        setup, arguments = benchmark.training.setup(method, data)
+        setup, arguments = training.setup(method, data)
         return setup, method.make(
             setup, arguments._replace(hyperparameter=data.per_run.hyperparameter)
         )
@@ -92,7 +92,7 @@ class MethodPrograms:
         # A row with the published hyper-parameter has the programs of its method.
         row = method._replace(name="", hyperparameters=(), published=None)
         key = self.benchmark.prefix, self.benchmark.training.program, row
-        return self.builds.setdefault(key, build_with(self.benchmark, method))
+        return self.builds.setdefault(key, build_with(self.benchmark.training, method))
 
     def strategy(self, method: Method) -> Strategy:
         """Return the strategy as runs have it, to see whether it can be built and what it needs."""
@@ -120,7 +120,7 @@ class MethodPrograms:
         Raises:
           DataError: a function of the strategy fails, or returns what the engine cannot use.
         """
-        build = build_with(self.benchmark, method)
+        build = build_with(self.benchmark.training, method)
         try:
             jax.eval_shape(run_sequence, self._run(build, method, self.protocol(method)))
         except StrategyError as error:
@@ -150,9 +150,10 @@ class MethodPrograms:
 
     def _steps_of_budget(self, method: Method) -> int:
         """Return the steps per task that take the operations of the budget."""
+        training = self.benchmark.training
         # Builds of their own: those of `build` lead to compiled programs.
         naive, run = (
-            self._run(build_with(self.benchmark, row), row, self.benchmark.training.protocol(row))
+            self._run(build_with(training, row), row, training.protocol(row))
             for row in (METHODS["naive"], method)
         )
         if run.build(run.data)[1].memory_training is not None:

@@ -138,8 +138,12 @@ class SharedTraining(NamedTuple):
 
     def runs_of(self, group: Sequence[TrainingRun]) -> Runs:
         """Return runs as the engine trains them together."""
-        rows = stacked([(run.sequence, run.key, run.run_data) for run in group])
-        return Runs(self.build, self.protocol, self.shared, *rows, self.join)
+        rows = stacked(
+            [{"sequence": run.sequence, "key": run.key, "run_data": run.run_data} for run in group]
+        )
+        return Runs(
+            build=self.build, protocol=self.protocol, data=self.shared, join=self.join, **rows
+        )
 
 
 AfterTask = Callable[[TrainingRun, int, SequenceResult], None]
@@ -197,8 +201,14 @@ def train_runs(
         tasks = tasks or batch.sequence.tasks.id.shape[1]
         runs_lines = [training.lines_of(run) for run in group]
         lines = GroupLines(folder, runs_lines, training.protocol, tasks, mesh)
-        parts = Checkpoints(checkpoints), group, batch, training, mesh, lines
-        state = GroupTraining(*parts).train(after_task)
+        state = GroupTraining(
+            checkpoints=Checkpoints(checkpoints),
+            group=group,
+            runs=batch,
+            training=training,
+            mesh=mesh,
+            lines=lines,
+        ).train(after_task)
         divergences = first_divergence(training.protocol, state)
         for number, run in enumerate(group):
             arrays = _arrays_of(training, result_of_run(state, number, mesh))

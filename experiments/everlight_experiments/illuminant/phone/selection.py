@@ -47,7 +47,7 @@ class Candidate(NamedTuple):
     @property
     def name(self) -> str:
         """Name in tables."""
-        return method_name(*self)
+        return method_name(self.input_name, self.depth)
 
     @property
     def ensemble_name(self) -> str:
@@ -119,8 +119,15 @@ class ViewChoice(NamedTuple):
     def view_model(self, distances: DistanceCalibration) -> ViewModel:
         """Return the kept candidate with its interval, and the distances of its inputs."""
         held_out, truth = jnp.asarray(self.held_out(self.selected)), jnp.asarray(self.truth)
-        members = self.outcome.members(*self.selected)
-        return calibrated_view(*self.selected, members, held_out, truth, distances)
+        members = self.outcome.members(self.selected.input_name, self.selected.depth)
+        return calibrated_view(
+            inputs=self.selected.input_name,
+            depth=self.selected.depth,
+            members=members,
+            held_out=held_out,
+            truth=truth,
+            distances=distances,
+        )
 
 
 def choose(

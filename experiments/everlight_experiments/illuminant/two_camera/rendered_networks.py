@@ -50,18 +50,19 @@ def train_second(
     data: Mapping[SceneKind, Sequence[RenderedPair]], training: NetworkTraining
 ) -> dict[SceneKind, IlluminantModel]:
     """Train `EQUAL_SIZE` on every pair's second camera, for means of both cameras' estimates."""
-    name, depth = RENDERED_NETWORKS["exact"][EQUAL_SIZE]
+    network = RENDERED_NETWORKS["exact"][EQUAL_SIZE]
     problems = {
-        kind: [pair.seen_by_second().problem(name) for pair in pairs]
+        kind: [pair.seen_by_second().problem(network.input_name) for pair in pairs]
         for kind, pairs in data.items()
     }
-    return train_by_name(problems, depth, training.below("second-camera"), RESTARTS)
+    return train_by_name(problems, network.depth, training.below("second-camera"), RESTARTS)
 
 
 def predict_second(
     models: IlluminantModel, tests: Sequence[RenderedPair]
 ) -> Float[np.ndarray, "p n 3"]:
     """Return the estimates of the second cameras' illuminants of the test scenes of all pairs."""
-    name, depth = RENDERED_NETWORKS["exact"][EQUAL_SIZE]
-    inputs = [test.seen_by_second().inputs[name][test.scenes.test] for test in tests]
-    return np.asarray(chromaticity_to_illuminant(predict_batch(depth, models, jnp.stack(inputs))))
+    network = RENDERED_NETWORKS["exact"][EQUAL_SIZE]
+    inputs = [test.seen_by_second().inputs[network.input_name][test.scenes.test] for test in tests]
+    predicted = predict_batch(network.depth, models, jnp.stack(inputs))
+    return np.asarray(chromaticity_to_illuminant(predicted))

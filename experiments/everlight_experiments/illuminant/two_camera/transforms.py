@@ -312,8 +312,14 @@ def save_ensembles(folder: RunFolder, outcome: CrossValidation, data: CameraPair
         estimates = outcome.estimates[Estimator(name)]
         held_out = estimates.reshape(len(estimates), -1, 2)
         members = outcome.members(TRANSFORM, depth)
-        known = jnp.asarray(held_out), jnp.asarray(truth)
-        view = calibrated_view(TRANSFORM, depth, members, *known, distances)
+        view = calibrated_view(
+            inputs=TRANSFORM,
+            depth=depth,
+            members=members,
+            held_out=jnp.asarray(held_out),
+            truth=jnp.asarray(truth),
+            distances=distances,
+        )
         trained_on = f"{data.note}; held-out selection"
         model = PairModel(view, None, None, "sum", data.cameras, trained_on)
         save_pair_model(folder.path / "models" / f"S20-{PARAMETERS[depth]}", model)
