@@ -82,12 +82,16 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
 
 def _model(source: Path) -> ImageModel | PairModel:
     """Return the model of a folder, or the estimator without training of that name."""
-    if source.is_dir():
+    try:
         return load_any_model(source)
-    names = {name.casefold(): name for name in ESTIMATORS}
-    if name := names.get(str(source).casefold()):
-        return untrained_model(name)
-    raise MissingDataError(
-        f"{source} is not a folder of a trained model; give one that `everlight illuminant train` "
-        f"wrote, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
-    )
+    except MissingDataError as error:
+        names = {name.casefold(): name for name in ESTIMATORS}
+        name = names.get(str(source).casefold())
+        if name and not source.exists():
+            return untrained_model(name)
+        reason = str(error)
+        if not source.exists():
+            reason = f"{source} is not a folder that `everlight illuminant train` wrote; give one"
+        raise MissingDataError(
+            f"{reason}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
+        ) from error

@@ -49,7 +49,7 @@ def test_captures_and_calibrations_have_entries_where_there_are_some():
 
 
 def test_temperatures_of_two_matrices_are_of_the_calibration():
-    """That of a single matrix is not read, so that stored runs stay valid."""
+    """A single matrix's temperature is not read, so that stored runs stay valid."""
     one, two = jnp.ones((1, 3, 3)), jnp.ones((2, 3, 3))
 
     def checksum(matrices, *temperatures):
