@@ -24,6 +24,7 @@ from everlight_experiments.continual.benchmarks.config import (
     SETTINGS,
     BenchmarkConfig,
     part_of,
+    refuse_options,
 )
 from everlight_experiments.continual.benchmarks.run_data import AddedData
 from everlight_experiments.core50.benchmark import core50_benchmarks
@@ -148,9 +149,8 @@ def load_benchmarks(
         strategies = options.strategy if isinstance(options, RunOptions) else ()
         names = [*METHODS, *(reference.rpartition(":")[2] for reference in strategies)]
         request.config.check_method_names(names)
-        variant = {"benchmark": name, "settings": request.settings, "has_rows": has_rows}
-        request.config.refuse_unread(given_options(options), **variant)
-        unread = request.config.unread(**variant)
+        unread = request.config.unread(name, request.settings, has_rows)
+        refuse_options(given_options(options), unread)
         changes = [option for option in changes if part_of(option) not in unread]
         benchmarks = (
             BENCHMARKS[name].make(request)

@@ -162,7 +162,7 @@ def runs_of(options: GridOptions) -> dict[str, RunOptions]:
     configs = _changed_configs(defaults, options.set)
     shared = {opt.name: getattr(options, opt.name) for opt in dataclasses.fields(TrainOptions)}
     return {
-        name: with_config(RunOptions, default_config(benchmark, preset))(
+        name: with_config(RunOptions, defaults[name])(
             **shared
             | {
                 "config": configs[name],

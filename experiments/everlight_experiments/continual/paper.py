@@ -19,7 +19,7 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     PAPER_VALIDATION_SEEDS,
     Benchmarks,
 )
-from everlight_experiments.continual.benchmarks.config import BenchmarkConfig
+from everlight_experiments.continual.benchmarks.config import BenchmarkConfig, refuse_options
 from everlight_experiments.continual.report.criteria import NO_PUBLISHED_NUMBERS, PublishedNumbers
 from everlight_experiments.continual.report.sections import (
     ReportInput,
@@ -230,7 +230,7 @@ class Paper(NamedTuple, Generic[C, D]):
         self.check_changed(options.config, changed)
         for part in vars(options.config).values():
             if isinstance(part, BenchmarkConfig):
-                part.refuse_unread(changed)
+                refuse_options(changed, part.unread())
         folder = RunFolder("paper", self.name, options, shared=True)
         results = train_paper(self, folder, options)
         report = paper_report(self, folder, results)

@@ -6,6 +6,7 @@ from everlight_data.errors import DataError
 from everlight_experiments.cl_metrics.paper import PAPER
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.continual.benchmarks.config import refuse_options
 from everlight_experiments.run_folder.config_options import given_options
 from everlight_experiments.usage import parse_options
 from tests.refusals import refused
@@ -80,6 +81,4 @@ def test_options_that_are_read_and_values_of_presets_are_not_refused(words):
     """CORe50's preset paper has numbers of frames and of pretraining, which it does not read."""
     options = options_of("run", words.split())
     settings = options.setting or ("class-incremental",)
-    options.config.refuse_unread(
-        given_options(options), benchmark=options.benchmark, settings=settings
-    )
+    refuse_options(given_options(options), options.config.unread(options.benchmark, settings))

@@ -1,6 +1,6 @@
 """The base of the benchmarks' configurations, and the types of options that several have."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -40,6 +40,17 @@ Side = Annotated[int, Between(8, 512)]
 def part_of(option: str) -> str:
     """Return the part of a configuration that an option belongs to, or the option itself."""
     return option.partition(".")[0]
+
+
+def refuse_options(options: Iterable[str], unread: Mapping[str, str]) -> None:
+    """Refuse options of a user that are not read; `BenchmarkConfig.unread` has the reasons.
+
+    Raises:
+      DataError: the message has the first of them and the remedy.
+    """
+    for option in options:
+        if (part := part_of(option)) in unread:
+            raise DataError(f"--{option} is not read {unread[part]}")
 
 
 def unread_of_protocol(protocol: Protocol) -> dict[str, str]:
@@ -97,17 +108,6 @@ class BenchmarkConfig:
         if "learning-rate" in replaced:
             replaced["learning-rate"] = f"with {source}; give --features-learning-rate"
         return replaced
-
-    def refuse_unread(self, options: Collection[str], **variant: Any) -> None:
-        """Refuse options of a user that are not read; `unread` has the further arguments.
-
-        Raises:
-          DataError: the message has the first of them and the remedy.
-        """
-        unread = self.unread(**variant)
-        for option in options:
-            if (part := part_of(option)) in unread:
-                raise DataError(f"--{option} is not read {unread[part]}")
 
     def fingerprint(self) -> dict[str, Any]:
         """Return the values that identify a run as JSON holds them, those of parts in mappings."""

@@ -85,12 +85,11 @@ def _model(source: Path) -> ImageModel | PairModel:
     try:
         return load_any_model(source)
     except MissingDataError as error:
-        names = {name.casefold(): name for name in ESTIMATORS}
-        name = names.get(str(source).casefold())
-        if name and not source.exists():
-            return untrained_model(name)
         reason = str(error)
         if not source.exists():
+            names = {name.casefold(): name for name in ESTIMATORS}
+            if name := names.get(str(source).casefold()):
+                return untrained_model(name)
             reason = f"{source} is not a folder that `everlight illuminant train` wrote; give one"
         raise MissingDataError(
             f"{reason}, or name an estimator that needs no training: {', '.join(ESTIMATORS)}"
