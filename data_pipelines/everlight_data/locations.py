@@ -40,8 +40,8 @@ def locate(relative: str, remedy: str) -> Path:
     root = data_root()
     if root is None:
         raise MissingDataError(
-            f"{relative} is needed, but EVERLIGHT_DATA is not set. {remedy} Put it at "
-            f"<folder>/{relative} and set EVERLIGHT_DATA=<folder>."
+            f"{relative} is needed, but EVERLIGHT_DATA is not set: set it to the folder that has, "
+            f"or will have, {relative}. {remedy}"
         )
     path = root / relative
     with refusing(path, remedy):

@@ -104,8 +104,9 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     methods = fitted_methods(options, next(iter(benchmarks.values())), applicable)
     ready = {name: bench for name, bench in benchmarks.items() if bench.prepare is None}
     trace_user_strategies(ready, methods)
+    lines = [*lines, *_lines_on_memory(ready, methods), *_lines_on_options(benchmarks)]
     methods = with_published(methods) if options.published else methods
-    return Suite(benchmarks, methods, options, lines + _lines_on_options(benchmarks))
+    return Suite(benchmarks, methods, options, lines)
 
 
 def _lines_on_options(benchmarks: Benchmarks) -> list[str]:
@@ -220,6 +221,16 @@ def trace_user_strategies(benchmarks: Benchmarks, methods: Sequence[Method]) -> 
     """
     for job in jobs_of(benchmarks, [method for method in methods if method.version], 1):
         MethodPrograms(benchmarks[job.column]).trace(job.method)
+
+
+def _lines_on_memory(benchmarks: Benchmarks, methods: Sequence[Method]) -> list[str]:
+    """Return a line for every strategy of the user that does not declare its stored samples."""
+    programs = [MethodPrograms(benchmark) for benchmark in list(benchmarks.values())[:1]]
+    return [
+        f"{method.name} declares no stored_samples; if it stores samples, the report counts 0"
+        for method in methods
+        if method.version and any(of.strategy(method).stored_samples is None for of in programs)
+    ]
 
 
 def train_suites(

@@ -328,6 +328,7 @@ def test_nets_that_do_not_fit_are_refused(net, message):
         ({"test": (IMAGES,)}, "test is a tuple of 1; give test=(images"),
         ({"test": (IMAGES[:, :1], NUMBER)}, "shape (1,), images those of"),
         ({"strategy": lambda setup: 3}, "strategy returned int; give a function"),
+        ({"strategy": ewc}, "argument: 'regularization'; give a function of the Setup"),
     ],
 )
 def test_invalid_training_data_are_refused_in_one_line(change, message):

@@ -56,9 +56,10 @@ def own_file(tmp_path):
     return path
 
 
-def test_a_user_strategy_is_one_more_method(tmp_path, own_file):
+def test_a_user_strategy_is_one_more_method(tmp_path, own_file, capsys):
     """The file's strategy is naive, with the same numbers; stored runs name the file's version."""
     report = run(tmp_path / "runs", "--strategy", f"{own_file}:mine")
+    assert capsys.readouterr().out.count("declares no stored_samples") == 1
     results, of = command_runs.arrays_of(report), "class-incremental/{}/accuracy by task"
     np.testing.assert_array_equal(results[of.format("mine")], results[of.format("naive")])
     version = load_strategy(f"{own_file}:mine").version

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from inspect import signature
 from typing import Annotated, Any
 
 import jax
@@ -154,13 +155,20 @@ def build_checked(strategy: Callable[[Setup], Strategy], setup: Setup) -> Strate
     """Return the strategy for a setup.
 
     Raises:
-      ValueError: the function returns something else.
+      ValueError: the function needs other arguments than a setup, or returns something else.
     """
+    example = "such as naive, or lambda setup: ewc(setup, regularization=100.0)"
+    try:
+        signature(strategy).bind(setup)
+    except TypeError as error:
+        raise ArgumentError(
+            f"strategy: {error}; give a function of the Setup alone, {example}"
+        ) from None
     result = strategy(setup)
     if not isinstance(result, Strategy):
         raise ArgumentError(
             f"strategy returned {type(result).__name__}; give a function from a Setup to a "
-            "Strategy, such as naive, or lambda setup: ewc(setup, regularization=100.0)"
+            f"Strategy, {example}"
         )
     return result
 
