@@ -20,6 +20,7 @@ from everlight_experiments.commands.load_and_train import (
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.continual.report.sections import (
     ReportInput,
+    learning_rate_rows,
     report_sections,
     report_summary_rows,
 )
@@ -65,6 +66,7 @@ def train_and_report(options: RunOptions) -> TrainedReport:
     summary_rows = report_summary_rows(
         benchmark, options.seed, options.seeds, rule, folder.duration()
     )
+    summary_rows += learning_rate_rows(outcomes)
     if options.keep_nets:
         summary_rows.append(NETS_KEPT)
     title = f"Continual learning of {benchmark.name}: {len(suite.methods)} methods"

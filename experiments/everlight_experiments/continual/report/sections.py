@@ -72,6 +72,15 @@ def report_summary_rows(
     ]
 
 
+def learning_rate_rows(outcomes: Outcomes) -> list[tuple[str, str]]:
+    """Return a row for the summary where methods have several learning rates; else none."""
+    rates = {outcome.learning_rate for names in outcomes.values() for outcome in names.values()}
+    if len(rates := rates - {"–"}) < 2:
+        return []
+    listed = "; ".join(sorted(rates))
+    return [("Learning rates", f"{listed} (see Learning rates and arguments of the methods)")]
+
+
 class ReportInput(NamedTuple):
     """Benchmarks, outcomes and methods of a report."""
 

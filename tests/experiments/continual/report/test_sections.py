@@ -12,6 +12,7 @@ from everlight_experiments.continual.report import tables
 from everlight_experiments.continual.report.metric_items import metric_items
 from everlight_experiments.continual.report.sections import (
     ReportInput,
+    learning_rate_rows,
     report_sections,
     report_summary_rows,
     why_white,
@@ -105,6 +106,13 @@ def test_a_single_seed_is_stated_in_the_singular():
     assert one == "1 evaluation seed (3), which sets the order of classes"
     three = dict(report_summary_rows(known.BENCHMARK, 0, 3, "", ""))["Seeds"]
     assert three.startswith("3 evaluation seeds (0 to 2), each with its own order of classes; ±")
+
+
+def test_several_learning_rates_have_a_row_in_the_summary():
+    rated = {"ER": naive._replace(learning_rate="0.01"), "naive": naive}
+    assert learning_rate_rows({"NI": rated}) == []
+    (row,) = learning_rate_rows({"NI": rated, "NC": {"ER": naive._replace(learning_rate="0.1")}})
+    assert row[1].startswith("0.01; 0.1 (")
 
 
 def opening(folder, outcomes, rows):
