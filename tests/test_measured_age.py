@@ -1,11 +1,13 @@
 """Ages of measured tables: which files make a table, and what counts as a change of them."""
 
 import subprocess
+from pathlib import Path
 
 import pytest
 
 from docs.tools import measured, measured_age
 from docs.tools.measured import ROOT, Entry, Table
+from docs.tools.measured_age import EqualRun
 from everlight_experiments.cli import Command
 
 
@@ -111,3 +113,32 @@ def test_a_commit_that_the_clone_lacks_is_named(monkeypatch, capsys):
 def test_commits_of_the_clone_are_found():
     assert measured_age.has_commit("HEAD")
     assert not measured_age.has_commit("f" * 40)
+
+
+def test_changes_between_commits_of_equal_arrays_do_not_count(tmp_path, monkeypatch):
+    """Changes before the first commit and after the second one count."""
+    monkeypatch.setattr(measured_age, "ROOT", tmp_path)
+    monkeypatch.setattr(EqualRun, "files", frozenset({"a.py"}))
+    git_in(tmp_path, "init", "--quiet")
+    commits = []
+    for number in range(4):
+        (tmp_path / "a.py").write_text(f"a = {number}\n")
+        git_in(tmp_path, "add", "a.py")
+        git_in(tmp_path, "commit", "--quiet", "--message", f"{number}")
+        commits.append(git_in(tmp_path, "rev-parse", "HEAD"))
+    first, second, third, last = commits
+    for number, until, expected in (
+        (second, last, []),
+        (third, last, []),
+        (first, last, ["a.py"]),
+        (second, third, ["a.py"]),
+    ):
+        runs = [EqualRun("everlight run digits", second, until)]
+        assert measured_age.changed(["a.py"], number, runs) == expected
+
+
+def test_equal_runs_have_the_files_of_their_command_and_strategies():
+    run = EqualRun("everlight run digits --methods LwF 'online EWC'", "", "")
+    strategies = {path for path in run.files if path.startswith("lib/everlight/continual/strat")}
+    assert {Path(path).stem for path in strategies} >= {"lwf", "ewc"}
+    assert "experiments/everlight_experiments/images/config.py" in run.files

@@ -5,33 +5,57 @@
 
 The code of a table is the folder of its command, and the files of the strategies in its rows with
 the parts that these import, themselves or by other parts. Renamed files are followed. Docstrings,
-comments, layout, imports and annotations do not count as changes. A change need not change numbers:
-it is a reason to read the difference, or to measure again. Code that all training shares, which
-changes often, is left out; `python -m tests.golden check --commit NUMBER` compares the arrays of
-all commands with those of a commit.
+comments, layout, imports and annotations do not count as changes, nor do those between two commits
+at which a smaller run of the same code has equal arrays (`equal_runs.toml`). Another change need
+not change numbers: it is a reason to read the difference, or to measure again. Code that all
+training shares, which changes often, is left out; `python -m tests.golden check --commit NUMBER`
+compares the arrays of all commands with those of a commit.
 """
 
 import ast
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable
-from functools import cache
+import tomllib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 from docs.tools import measured
 from docs.tools.measured import ROOT, STRATEGIES, Entry, Table
+from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import COMMANDS
 
 EXPERIMENTS = "experiments/everlight_experiments"
 SHARED = {"run": "images", "tune": "images", "grid": "images"}
 """Folders of commands whose module only reads options."""
+EQUAL_RUNS = Path(__file__).with_name("equal_runs.toml")
+
+
+@dataclass(frozen=True)
+class EqualRun:
+    """A command whose arrays are equal at two commits."""
+
+    command: str
+    commit: str
+    until: str
+
+    @cached_property
+    def files(self) -> frozenset[str]:
+        """Paths of the files that the command runs: of its folder, and of strategies it names."""
+        methods = [METHODS[word] for word in shlex.split(self.command) if word in METHODS]
+        return frozenset(files_with_strategies([self.command], methods))
+
+    def covers(self, file: str, commit: str) -> bool:
+        """Return True if the command runs a file and a commit lies between its two."""
+        return file in self.files and is_ancestor(self.commit, commit)
 
 
 def main(pages: list[str]) -> None:
     """Print the entries of the pages, all without any, whose code changed; the rest is counted."""
-    tables, equal, missing = measured.all_tables(), 0, set()
+    tables, runs, equal, missing = measured.all_tables(), equal_runs(), 0, set()
     for entry in measured.entries():
         if pages and entry.page not in pages:
             continue
@@ -40,7 +64,7 @@ def main(pages: list[str]) -> None:
         if not has_commit(oldest):
             missing.add(oldest)
             continue
-        files = changed(files_of(entry, table), oldest)
+        files = changed(files_of(entry, table), oldest, runs)
         equal += not files
         if files:
             print(f"{entry.page}, {entry.heading} ({entry.header or 'its table'})")
@@ -58,9 +82,14 @@ def files_of(entry: Entry, table: Table) -> list[str]:
       entry: entry of the manifest; without a command only the strategies are known.
       table: table of the entry.
     """
-    folders = [folder for command in entry.commands if (folder := folder_of(command))]
     names = {measured.method_of(table, row) for row in table.rows} - {None}
-    modules = {METHODS[name].factory.__module__ for name in names}
+    return files_with_strategies(entry.commands, [METHODS[name] for name in names])
+
+
+def files_with_strategies(commands: Sequence[str], methods: Iterable[Method]) -> list[str]:
+    """Return the paths of the files of commands, and of methods with the parts they import."""
+    folders = [folder for command in commands if (folder := folder_of(command))]
+    modules = {method.factory.__module__ for method in methods}
     return [*python_files(folders), *sorted(with_imports(map(path_of, modules)))]
 
 
@@ -125,11 +154,41 @@ def has_commit(commit: str) -> bool:
     return bool(_git("rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"))
 
 
-def changed(files: list[str], commit: str) -> list[str]:
-    """Return the files whose code differs from that of a commit, with a note on new files."""
+def equal_runs() -> list[EqualRun]:
+    """Return the commands that are known to have equal arrays at two commits of this clone."""
+    with EQUAL_RUNS.open("rb") as file:
+        runs = [EqualRun(**row) for row in tomllib.load(file)["equal"]]
+    return [run for run in runs if has_commit(run.commit) and has_commit(run.until)]
+
+
+@cache
+def is_ancestor(commit: str, other: str) -> bool:
+    """Return True if a commit is another one or was made before it."""
+    return _git("merge-base", commit, other) == _git("rev-parse", commit)
+
+
+def counted_since(file: str, commit: str, runs: Iterable[EqualRun]) -> str:
+    """Return the commit since which changes of a file count, for a table of `commit`."""
+    for run in runs:
+        if run.covers(file, commit) and is_ancestor(commit, run.until):
+            commit = run.until
+    return commit
+
+
+def changed(files: list[str], commit: str, runs: Iterable[EqualRun] = ()) -> list[str]:
+    """Return the files whose code differs from that of a commit, with a note on new files.
+
+    Args:
+      files: paths relative to the root.
+      commit: commit of the table's oldest rows.
+      runs: commands with equal arrays, in the order of their commits.
+    """
     today = {file: code_of((ROOT / file).read_text(encoding="utf-8")) for file in files}
-    names = former_names(commit)
-    former = {file: former_code(commit, names.get(file, file)) for file in files}
+    since = {file: counted_since(file, commit, runs) for file in files}
+    former = {
+        file: former_code(number, former_names(number).get(file, file))
+        for file, number in since.items()
+    }
     return [
         file if former[file] is not None else f"{file} (new)"
         for file in files
