@@ -12,6 +12,7 @@ PACKAGES: dict[str, tuple[str, str]] = {
     "iirc": ("iirc", "experiments"),
     "imagecodecs": ("imagecodecs", "experiments"),
     "jinja2": ("jinja2", "experiments"),
+    "markupsafe": ("markupsafe", "experiments"),
     "matplotlib": ("matplotlib", "experiments"),
     "orbax": ("orbax-checkpoint", "experiments"),
     "PIL": ("pillow", "experiments"),

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jinja2
+from markupsafe import Markup, escape
 
 from everlight_data.formats.tables import read_json
 from everlight_data.runs.folders import ReportTexts, write_report_texts
@@ -167,14 +168,25 @@ def file_names(names: Sequence[str]) -> dict[str, str]:
 def write_page(path: Path, **values: Any) -> None:
     """Write a page, whole or not at all, from the template of its name in `pages/`.
 
-    The template shows the values, `title` among them; all text in them is escaped.
+    The template shows the values, `title` among them; all text in them is escaped. Sentences show
+    options and text between backticks as code.
     """
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("everlight_experiments.report", "pages"),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters["sentence"] = _sentence
     page = environment.get_template(path.name).render(values)
     with written_whole(path) as unfinished:
         # A folder's name may hold bytes that are not valid text.
         unfinished.write_text(page, encoding="utf-8", errors="backslashreplace")
+
+
+CODE = re.compile(r"`([^`]+)`|(?<![\w-])(--[a-z][a-z-]*[a-z])")
+"""Text between backticks, and options."""
+
+
+def _sentence(text: str) -> Markup:
+    """Return a sentence as HTML, escaped, with options and text between backticks as code."""
+    return Markup(CODE.sub(r"<code>\1\2</code>", str(escape(text))))

@@ -112,6 +112,13 @@ def test_text_from_outside_is_escaped_everywhere(written):
     assert image["alt"] == 'A "plot"'
 
 
+def test_options_and_text_between_backticks_are_code(folder):
+    section = Section("Words", ["Give `everlight run <x>` --seeds 3, well--known."])
+    page = write_report(folder, "Title", Report([RULE], [section])).read_text()
+    code = "<code>everlight run &lt;x&gt;</code> <code>--seeds</code>"
+    assert f"<p>Give {code} 3, well--known.</p>" in page
+
+
 def test_the_papers_columns_are_set_apart_and_measured_ones_are_not(written):
     page = Page(written)
     reference = {"class": "paper"}
