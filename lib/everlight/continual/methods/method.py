@@ -244,7 +244,7 @@ class Method(NamedTuple):
         return filled | tuned | derived | {**self.fixed}
 
     @property
-    def selection_grid(self) -> tuple[float, ...]:
+    def selection_grid(self) -> tuple[float | int, ...]:
         """The values among which validation selects; empty where there is one or none."""
         return self.hyperparameters if len(self.hyperparameters) > 1 else ()
 
