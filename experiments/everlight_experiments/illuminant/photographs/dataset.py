@@ -78,6 +78,7 @@ from everlight_experiments.illuminant.published_tables import (
     rows_across_cameras,
 )
 from everlight_experiments.report.cells import counted
+from everlight_experiments.run_folder.compilation import release_programs
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import Count, Preset, check_methods
 
@@ -299,6 +300,8 @@ def compare_cameras(
         if data.groups is not None:
             compared = compared.by_groups(data.folds, data.groups)
         comparisons[camera] = compared
+        # Every camera's numbers of images have programs of their own.
+        release_programs()
     return comparisons
 
 

@@ -152,7 +152,10 @@ def test_a_run_leaves_its_errors_and_is_continued(tmp_path, rng, few, monkeypatc
     write_thumbnails(tmp_path / "B2.npz", "B2", 24, rng)
     files = tuple(tmp_path / f"{camera}.npz" for camera in ("A1", "B2"))
     settings = DatasetOptions(thumbnails=files, seeds=1, runs=tmp_path)
+    released = []
+    monkeypatch.setattr(dataset, "release_programs", lambda: released.append(None))
     report = run_dataset(settings)
+    assert len(released) == len(files)  # after each camera
     results = np.load(report.parent / "results.npz")
     assert results["A1/GW"].shape == (1, 3, 8)
     gray = np.array([image[image.max(-1) < 0.95 * image.max()] for image in images], object)
