@@ -85,7 +85,7 @@ def test_a_task_starts_from_the_last_extractor_and_the_earlier_head(after_each):
         now.params["hidden"]["kernel"], learner.params["hidden"]["kernel"]
     )
     np.testing.assert_array_equal(
-        started.heads.params["kernel"][0], learner.params["head"]["kernel"]
+        started.heads.params["kernel"][0, :, :2], learner.params["head"]["kernel"][:, :2]
     )
     assert np.any(now.params["head"]["kernel"] != learner.params["head"]["kernel"])
     np.testing.assert_array_equal(now.params["head"]["bias"], learner.params["head"]["bias"])

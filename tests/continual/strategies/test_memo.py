@@ -128,19 +128,33 @@ def test_a_task_starts_from_the_last_copy_the_shared_stage_and_the_earlier_head(
         if name != "head/kernel":
             np.testing.assert_array_equal(leaf, flat(learner.params)[name])
     np.testing.assert_array_equal(
-        started.heads.params["kernel"][0], learner.params["head"]["kernel"]
+        started.heads.params["kernel"][0, :, :2], learner.params["head"]["kernel"][:, :2]
     )
 
 
-def test_a_task_draws_rows_of_the_head_and_an_auxiliary_head_of_variance_one_per_input(after_each):
-    """PyTorch's `kaiming_uniform_` of a linear layer, as in `SimpleLinear`, has this variance."""
-    memory, learner = after_each[0]
-    begin = jax.vmap(lambda key: MEMO.begin_task(memory, learner, TASKS[1][0], key))
+def test_a_task_draws_its_rows_of_the_head_as_of_all_copies_and_an_auxiliary_head(after_each):
+    """Variances are those of PyTorch's `kaiming_uniform_` of a linear layer, as in `SimpleLinear`.
+
+    In the third task the head has the features of three copies, and the task's classes are 4 and 5.
+    """
+    memory, learner = after_each[1]
+    begin = jax.vmap(lambda key: MEMO.begin_task(memory, learner, TASKS[2][0], key))
     started, now = begin(jax.random.split(KEY, 2000))
-    auxiliary = started.heads.params["auxiliary"]
-    for kernel in (now.params["head"]["kernel"], auxiliary["kernel"]):
+    rows, auxiliary = started.heads.params["kernel"], started.heads.params["auxiliary"]
+    for kernel, copies in (
+        (now.params["head"]["kernel"], 3),
+        (rows[:, 0, :, 4:], 3),
+        (rows[:, 1, :, 4:], 3),
+        (auxiliary["kernel"], 1),
+    ):
         np.testing.assert_allclose(kernel.mean(axis=0), 0, atol=0.06)
-        np.testing.assert_allclose(kernel.var(axis=0) * WIDTH, 1, atol=0.15)
+        np.testing.assert_allclose(kernel.var(axis=0) * WIDTH * copies, 1, atol=0.15)
+    earlier = np.stack([memory.heads.params["kernel"][0], learner.params["head"]["kernel"]])
+    np.testing.assert_array_equal(
+        rows[..., :4], np.broadcast_to(earlier[..., :4], rows[..., :4].shape)
+    )
+    apart = np.corrcoef([rows[:, 0, 0, 4], rows[:, 1, 0, 4], now.params["head"]["kernel"][:, 0, 4]])
+    np.testing.assert_allclose(apart, np.eye(3), atol=0.1)
     assert not np.any(auxiliary["bias"])
 
 
@@ -216,9 +230,12 @@ def test_the_aligned_head_is_the_official_one(after_each):
 
 
 def test_the_first_task_s_head_stays(after_each):
-    _, learner = after_each[0]
-    _, changed = MEMO.end_task(*after_each[0], TASKS[0][0], KEY)
-    jax.tree.map(np.testing.assert_array_equal, changed.params, learner.params)
+    untrained = net.untrained(SETUP, MEMO)
+    for (_, learner), (_, changed) in (
+        (untrained, MEMO.begin_task(*untrained, TASKS[0][0], KEY)),
+        (after_each[0], MEMO.end_task(*after_each[0], TASKS[0][0], KEY)),
+    ):
+        jax.tree.map(np.testing.assert_array_equal, changed.params, learner.params)
 
 
 def test_exemplars_are_herded_by_the_features_of_all_copies_and_join_an_epoch(after_each):

@@ -10,7 +10,8 @@ reads the features of all, and an auxiliary head a reads those of φ_t alone:
 π runs over the seen classes, in the second term over the task's classes and the joint one of all
 earlier classes. The first task has the first term alone. Herded exemplars of earlier classes join
 every epoch; herding compares the features of all extractors. The head that a task starts from has
-the earlier K_s, a new K_t and the earlier bias. After every task but the first the head is
+the earlier K_s of earlier classes and the earlier bias; K_t and the new classes' weights are drawn,
+with the variance of a head of all features. After every task but the first the head is
 corrected (`classifier`):
 
 - "finetuned", as in the authors' code: it is drawn again and trained on the exemplars, equally many
@@ -33,14 +34,10 @@ tensors in float32, differ by 1e-6 at most, relative to the largest value. Diffe
 - The head keeps K_s of earlier extractors, as in the paper and PyCIL. The official code draws the
   whole head when a task begins and, with the auxiliary head, again after ten epochs of warm-up, and
   has no bias.
-- K_t is drawn as the first head is. In both codes its variance is that of a head of all t f
-  features, t times less.
 - Finetuning passes exemplars as they are, after the task's ones have been herded. In the official
   code they are augmented, and of the task's samples as many are taken as there are exemplars of
   each earlier class, before herding. So with a fixed total of K exemplars every class has K / all
   classes here, and K / earlier classes there.
-- All rows of the head exist from the start, on which weight decay acts; both codes draw the rows of
-  new classes in every task.
 - Herding: see `icarl`.
 """
 

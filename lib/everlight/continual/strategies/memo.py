@@ -29,18 +29,16 @@ are not taken from the number of exemplars. A copy of ResNet-32's last stage has
 network's values, in float32 the bytes of 460 images of 32 x 32.
 
 Equal to the official code (wangkiw/ICLR23-MEMO; PyCIL has the same: `models/memo.py`,
-`utils/inc_net.py`, `convs/memo_cifar_resnet.py`) at the gradient of a step with its default of
-trained shared layers (`train_base`), the statistics of batch norm, the aligned head, the copy with
-which a task begins, PyCIL's herding, and predictions. Its functions and its ResNet of 8 layers, run
-on the same tensors in float64, differ by 3e-14 at most, relative to the largest value, after three
-tasks of three steps. Differs in:
+`utils/inc_net.py`, `convs/memo_cifar_resnet.py`) at the gradient of a step with trained shared
+layers (`train_base`, as in its README), the statistics of batch norm, the aligned head, the copy
+with which a task begins, PyCIL's herding, and predictions. Its functions and its ResNet of 8
+layers, run on the same tensors in float64, differ by 3e-14 at most, relative to the largest value,
+after three tasks of three steps. Differs in:
 
 - Options that freeze the shared layers after the first task, or go on training the earlier copies
   (`train_adaptive`), are left out.
-- K_t is drawn as the first head is. In that code its variance is that of a head of all t f
-  features, t times less.
-- A copy's weights of all classes are drawn when it begins, and decay acts on those of unseen
-  classes too. That code draws the new classes' weights for all copies in every task.
+- Weights of the head are what the network draws for one copy, over √t for t copies: truncated
+  normal by default, in that code uniform of the same variance.
 - Epochs, learning rates and weight decay of all tasks are those of the protocol. That code has 200
   epochs and weight decay 0.0005 in the first task, then 170 and 0.0002. Its rate of 0.1 falls to a
   tenth after epochs 60, 120 and 170, in later tasks after 80, 120 and 150.

@@ -88,17 +88,14 @@ def extractor_per_task(
         memory: Expansion, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Expansion, Learner]:
         key_network, key_auxiliary = jax.random.split(key)
-        kernel, grows = learner.params["head"]["kernel"], task.id > 0
+        kernel = learner.params["head"]["kernel"]
         parts, batch_stats, kernels = with_finished(
             (memory.extractors, memory.batch_stats, memory.heads.params["kernel"]),
             (extractors.part(learner.params), learner.batch_stats, kernel),
             task.id,
         )
-        drawn = setup.init(key_network)[0]["head"]["kernel"]
-        params = {
-            **learner.params,
-            "head": {**learner.params["head"], "kernel": jnp.where(grows, drawn, kernel)},
-        }
+        kernels, grown = grown_head(setup, kernels, kernel, task, key_network)
+        params = {**learner.params, "head": {**learner.params["head"], "kernel": grown}}
         heads = {"kernel": kernels, "auxiliary": new_auxiliary(kernel, key_auxiliary)}
         memory = Expansion(
             memory.buffer,
@@ -182,6 +179,35 @@ def extractor_per_task(
         tasks=tasks,
         parameter_copies=extractors.copies,
     )
+
+
+def grown_head(
+    setup: Setup,
+    kernels: Float[Array, "s f c"],
+    kernel: Float[Array, "f c"],
+    task: Task,
+    key: PRNGKeyArray,
+) -> tuple[Float[Array, "s f c"], Float[Array, "f c"]]:
+    """Return the head's rows of finished extractors and of the task's own as the task begins.
+
+    Drawn are the weights of the task's classes for all t extractors, and those of all classes for
+    the task's extractor. They are what the setup draws for one extractor, over √t: the variance of
+    a head is one over its inputs. The first task keeps its head.
+
+    Args:
+      setup: network, whose head is drawn.
+      kernels: rows of the finished extractors; those of empty ones stay 0.
+      kernel: rows of the head before the task.
+      task: task that begins.
+      key: random key.
+    """
+    places = len(kernels)
+    draw = jax.vmap(lambda key: setup.init(key)[0]["head"]["kernel"])
+    drawn = draw(jax.random.split(key, places + 1)) / jnp.sqrt(task.id + 1)
+    drawn = drawn.astype(kernel.dtype)
+    finished = jnp.arange(places) < task.id
+    renewed = finished[:, None, None] & task.classes
+    return jnp.where(renewed, drawn[:-1], kernels), jnp.where(task.id > 0, drawn[-1], kernel)
 
 
 def aligned_head(
