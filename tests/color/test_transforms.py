@@ -160,6 +160,20 @@ def test_colors_that_span_too_little_are_invalid(source, rng):
     assert invalid(fit_compiled(jnp.asarray(source, jnp.float32), target))
 
 
+@pytest.mark.parametrize("normalize", [None, "mean", "scale"])
+def test_a_dark_grey_scene_has_no_transform_and_a_gradient_of_0(rng, normalize):
+    """Its second pivot is rounding alone, and the square of its square is below float32."""
+    noise = 1 + 1e-7 * rng.normal(size=(256, 3))
+    source = jnp.float32(1e-6 * rng.uniform(0.1, 1, (256, 1)) * noise)
+    target = jnp.float32(rng.uniform(0.1, 1, (256, 3)))
+
+    def total(source):
+        fit = fit_color_transform(source, target, normalize=normalize)
+        return jnp.sum(jnp.where(fit.valid, fit.transform, 0))
+
+    np.testing.assert_array_equal(jax.jit(jax.grad(total))(source), 0)
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("view", [0, 1])
 def test_input_that_is_not_finite_is_invalid(rng, value, view):

@@ -94,7 +94,8 @@ def fit_color_transform(
     Args:
       source: colours of the first camera, `[n, 3]`, n >= 3.
       target: colours of the second camera at the same points, `[n, 3]`.
-      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel.
+      weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel, whose
+        colours must be finite all the same. A mask is `mask.astype(float)`.
       normalize: "mean" fits the transform between the images divided by their weighted means over
         pixels and channels (`mean_normalized`). "sum" divides each pixel of both images by its own
         R+G+B before the fit, as in the authors' code; "scale" divides the transform by its mean row
@@ -104,7 +105,8 @@ def fit_color_transform(
     Returns:
       The transform, `[3, 3]`, and its validity. It is invalid where the source has rank below 3,
         where input is not finite, or where "mean" or "scale" has no positive divisor. An invalid
-        transform is the identity, so that a batch stays finite.
+        transform is the identity, and its gradient by finite input is 0, so that a batch stays
+        finite.
 
     Raises:
       ValueError: there are fewer than three pixels, or `normalize` is unknown.
@@ -130,9 +132,11 @@ def fit_color_transform(
         noise.append(
             rounding * norm + sum(jnp.abs(f) * moved for f, moved in zip(above, noise, strict=True))
         )
-        valid &= jnp.sqrt(square) > noise[k]
+        independent = jnp.sqrt(square) > noise[k]
+        valid &= independent
         squares.append(square)
-        factors.append(jnp.stack(products) / jnp.where(square > 0, square, 1))
+        # A square that is rounding alone would make the gradient of an invalid fit infinite.
+        factors.append(jnp.stack(products) / jnp.where(independent, square, 1))
 
     rows: list[Float[Array, "3"]] = []
     for factor in reversed(factors):

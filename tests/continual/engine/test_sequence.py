@@ -5,7 +5,7 @@ import jax
 import numpy as np
 import pytest
 
-from everlight.continual.engine import Run, operations_per_step, run_sequence
+from everlight.continual.engine import Run, StoredImages, operations_per_step, run_sequence
 from everlight.continual.engine.protocol import Protocol, fixed_steps_protocol, online_protocol
 from everlight.continual.strategies import ewc, expert_gate, gdumb, gem, joint, naive
 from everlight.continual.strategies.balanced_replay import balanced_replay
@@ -54,6 +54,13 @@ def test_a_stream_without_boundaries_is_one_pass():
     assert result.evaluation.class_incremental.shape == (6, 3)
     assert np.isnan(result.validation).all()
     assert np.diag(result.evaluation.task_masked[1::2]).min() > 0.9
+
+
+def test_a_run_refuses_samples_beyond_its_images():
+    """A compiled program would gather other images in their place."""
+    stored = StoredImages.of(np.zeros((60, 2, 2, 1), np.uint8), np.zeros(1), np.ones(1))
+    with pytest.raises(ValueError, match=r"sequence\.test\.index holds 60; give 0 to 59"):
+        Run(build_naive, online_protocol(5), stored, STREAM, KEY)
 
 
 def test_a_strategy_of_boundaries_is_refused_on_a_stream_without_boundaries():

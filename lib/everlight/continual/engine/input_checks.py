@@ -22,11 +22,24 @@ def refuse_unfit(protocol: Protocol, data: Any, sequence: TaskSequence) -> None:
       sequence: task sequence, optionally with leading axes over runs.
 
     Raises:
-      ValueError: labels or test sets do not exist; a sample has no label; an index exceeds the
-        images; images are not finite; a test sample's label is not among its test set's classes; or
-        the protocol needs validation samples and a task has none.
+      ValueError: an error of `refuse_unfit_samples`, or the protocol needs validation samples and a
+        task has none.
     """
     _refuse_validation_by_nothing(protocol, sequence)
+    refuse_unfit_samples(data, sequence)
+
+
+def refuse_unfit_samples(data: Any, sequence: TaskSequence) -> None:
+    """Raise an error for a sequence that is inconsistent or does not fit the data.
+
+    Args:
+      data: data of the build; all `StoredImages` in it are checked. Indices must fit the largest.
+      sequence: task sequence, optionally with leading axes over runs.
+
+    Raises:
+      ValueError: labels or test sets do not exist; a sample has no label; an index exceeds the
+        images; images are not finite; or a test sample's label is not among its test set's classes.
+    """
     classes, tests = sequence.class_task.shape[-1], sequence.test_member.shape[-2]
     check_sizes(test=(sequence.test.mask, -1), test_member=(sequence.test_member, -1))
     check_range("sequence.class_task", sequence.class_task, 0, tests - 1)
@@ -83,7 +96,7 @@ def _refuse_unscorable(sequence: TaskSequence) -> None:
 
 
 def _is_traced(*arrays: Any) -> bool:
-    return any(isinstance(array, jax.core.Tracer) for array in arrays)
+    return any(isinstance(array, jax.core.Tracer | jax.ShapeDtypeStruct) for array in arrays)
 
 
 def _refuse_validation_by_nothing(protocol: Protocol, sequence: TaskSequence) -> None:

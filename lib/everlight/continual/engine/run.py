@@ -11,6 +11,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
 from everlight.checks import check_fields
+from everlight.continual.engine.input_checks import refuse_unfit_samples
 from everlight.continual.engine.protocol import Protocol
 
 Build = Callable[[Any], tuple[Setup, Strategy]]
@@ -30,7 +31,8 @@ class Run:
     `build` or an unequal `protocol` is another program.
 
     Raises:
-      ValueError: a field does not match its type.
+      ValueError: a field does not match its type, or the sequence does not fit the data: a compiled
+        program cannot check values.
     """
 
     build: Build
@@ -46,6 +48,7 @@ class Run:
 
     def __post_init__(self):
         check_fields(self)
+        refuse_unfit_samples(self.data, self.sequence)
 
     @property
     def tasks(self) -> int:

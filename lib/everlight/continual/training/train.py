@@ -85,7 +85,7 @@ def train(
         images and labels, of the type and scale of the training images.
       epochs: epochs per task; the last one is kept.
       batch_size: samples per step.
-      optimizer: optimizer, reset at every task; None is Adam at `RATE`.
+      optimizer: optimizer, reset at every task; None is Adam at 0.001.
       seed: first random seed; the others follow consecutively.
 
     Raises:
