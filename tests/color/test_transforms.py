@@ -161,7 +161,7 @@ def test_colors_that_span_too_little_are_invalid(source, rng):
 
 
 @pytest.mark.parametrize("normalize", [None, "mean", "scale"])
-def test_a_dark_grey_scene_has_no_transform_and_a_gradient_of_0(rng, normalize):
+def test_a_dark_gray_scene_has_no_transform_and_a_gradient_of_0(rng, normalize):
     """Its second pivot is rounding alone, and the square of its square is below float32."""
     noise = 1 + 1e-7 * rng.normal(size=(256, 3))
     source = jnp.float32(1e-6 * rng.uniform(0.1, 1, (256, 1)) * noise)
