@@ -85,7 +85,7 @@ def make_run(
 def parameter_shapes(data: IIRCData, workload: Workload, folder: Path) -> list[tuple[int, ...]]:
     """Return the shapes of the parameters of the network with a linear head."""
     run, _ = make_run(data, workload, folder, CASES[0], 0)
-    params, _ = jax.eval_shape(lambda key: run.build(run.data)[0].init(key), run.key)
+    params, _ = jax.eval_shape(lambda key: run.setup_and_strategy()[0].init(key), run.key)
     return [leaf.shape for leaf in jax.tree.leaves(params)]
 
 

@@ -31,7 +31,7 @@ from everlight.checks.array_kinds import (
     stub_annotation,
     widen_integers,
 )
-from everlight.checks.messages import missing_form, requirement, show_value
+from everlight.checks.messages import missing_form, name_of, requirement, show_value
 from everlight.errors import Argument, ArgumentError
 
 Parameters = ParamSpec("Parameters")
@@ -103,7 +103,7 @@ def checked(function: Callable[Parameters, Result]) -> Callable[Parameters, Resu
             return function(*args, **kwargs)
         arguments = bound.arguments
         wide = {name: widen_integers(value, hints[name]) for name, value in arguments.items()}
-        _check_all(wide, hints, f"{function.__name__}: ")
+        _check_all(wide, hints, f"{name_of(function)}: ")
         if all(wide[name] is value for name, value in arguments.items()):
             return function(*args, **kwargs)
         arguments.update(wide)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PRNGKeyArray
 
 from everlight.checks.array_kinds import is_array, is_array_type, is_masked
 
 WORDS = {"Float": "floats", "Int": "integers", "Bool": "booleans", "Shaped": "an array"}
+RANDOM_KEYS = typing.get_args(PRNGKeyArray)
 KINDS = {int: "an integer", float: "a number", bool: "True or False", str: "text"}
 
 
@@ -23,6 +24,11 @@ def show_value(value: Any) -> str:
     if value is None or isinstance(value, bool | numbers.Real | str):
         return repr(value)[:80]
     return f"of type {type(value).__name__}"
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    """Return a function's name, with its class if it has one."""
+    return function.__qualname__.rpartition("<locals>.")[2]
 
 
 def missing_form(value: Any, hint: Any) -> str:
@@ -43,6 +49,8 @@ def join_alternatives(words: list[str]) -> str:
 def requirement(hint: Any) -> str:
     """Return what an annotation allows."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in RANDOM_KEYS:
+        return "a random key, such as jax.random.key(0)"
     if origin is Annotated:
         return requirement(arguments[0])
     if origin in (typing.Union, types.UnionType):

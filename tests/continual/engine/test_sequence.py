@@ -20,6 +20,7 @@ from tests.continual.engine.linear_net import (
     build_naive,
     built,
 )
+from tests.refusals import refused
 from tests.single_run import drive_run
 
 TASKS = [[0, 1], [2, 3], [4, 5]]
@@ -61,6 +62,15 @@ def test_a_run_refuses_samples_beyond_its_images():
     stored = StoredImages.of(np.zeros((60, 2, 2, 1), np.uint8), np.zeros(1), np.ones(1))
     with pytest.raises(ValueError, match=r"sequence\.test\.index holds 60; give 0 to 59"):
         Run(build_naive, online_protocol(5), stored, STREAM, KEY)
+
+
+def test_a_run_refuses_another_build_or_key():
+    """Errors of JAX and Python from within a compiled program would not name them."""
+    protocol = online_protocol(5)
+    single = Run(lambda data: build_naive(data)[0], protocol, DATA, STREAM, KEY)
+    refused(r"build returns Setup; .* the pair \(setup, strategy\)", single.setup_and_strategy)
+    message = r"key=0; give a random key, such as jax\.random\.key\(0\)"
+    refused(message, lambda: Run(build_naive, protocol, DATA, STREAM, 0))
 
 
 def test_a_strategy_of_boundaries_is_refused_on_a_stream_without_boundaries():

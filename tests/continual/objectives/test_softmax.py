@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import logsumexp, softmax
 
-from everlight.base import Predictions
+from everlight.base import Outputs, Predictions
 from everlight.continual.objectives import with_predictions
 from everlight.continual.objectives.softmax import correct, softmax_objective
 from tests.continual.objectives.outputs import outputs_of
+from tests.refusals import refused
 
 CLASSES = 6
 GROUP = np.array([0, 1, 1, 0, 2, 1])
@@ -146,3 +147,11 @@ def test_the_prediction_is_among_seen_classes_or_those_of_the_task(task_incremen
     plain, chosen = objective.per_sample_metrics(predictions, seen)
     np.testing.assert_array_equal(chosen - 1, expected)
     np.testing.assert_array_equal(plain.class_incremental, [1, 1])
+
+
+def test_a_network_with_fewer_outputs_than_classes_is_refused():
+    seen, labels = jnp.ones(6, bool), jnp.zeros((1, 1), int)
+    objective, logits = softmax_objective(), jnp.zeros((1, 4))
+    message = "the network has 4 outputs and the tasks have 6 classes; give it 6 outputs"
+    refused(message, lambda: objective.loss(Outputs(logits, logits), labels, seen))
+    refused(message, lambda: objective.metric(logits, labels, seen))

@@ -5,9 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import log_softmax
 
+from everlight.base import Outputs
 from everlight.continual.strategies.prototype_augmentation import (
     draw_prototypes,
     feature_distance,
+    form_logits,
     prototype_augmentation,
     quarter_turns,
 )
@@ -166,6 +168,10 @@ def test_a_square_image_has_four_turns_and_other_inputs_are_their_only_form():
         np.testing.assert_array_equal(turned[turns, ..., 0], np.rot90(image[..., 0], turns))
     for shape in ((3,), (2, 3, 1)):
         assert quarter_turns(jnp.zeros(shape)).shape == (1, *shape)
+    # Inputs without turns have no logits beside the network's.
+    outputs = Outputs(jnp.arange(6.0).reshape(2, 3), jnp.ones((2, 5)))
+    unturned = {"kernel": jnp.ones((5, 0, 3)), "bias": jnp.ones((0, 3))}
+    np.testing.assert_array_equal(form_logits(outputs, unturned)[:, 0], outputs.logits)
 
 
 def test_equal_features_have_distance_and_gradient_0():

@@ -156,7 +156,7 @@ class MethodPrograms:
             self._run(build_with(training, row), row, training.protocol(row))
             for row in (METHODS["naive"], method)
         )
-        if run.build(run.data)[1].memory_training is not None:
+        if run.setup_and_strategy()[1].memory_training is not None:
             raise DataError(
                 f"--compute-budget counts training steps, and {method.name} trains before "
                 "evaluations; leave one of them out"

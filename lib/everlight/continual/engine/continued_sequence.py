@@ -40,7 +40,7 @@ def continued_state(run: Run, result: SequenceResult, tasks: PositiveInt) -> Seq
         learner = learner._replace(opt_state=initial.opt_state)
     larger = _with_unmeasured_tasks(start.result, tasks)
     grown = grow_arrays(result._replace(learner=learner), larger)
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     size = run.protocol.evaluation_batch
     row = evaluate(setup, strategy, grown.memory, grown.learner, run.sequence, size)
     if setup.measure is not None:

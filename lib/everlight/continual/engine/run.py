@@ -13,6 +13,7 @@ from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
 from everlight.checks import check_fields
 from everlight.continual.engine.input_checks import refuse_unfit_samples
 from everlight.continual.engine.protocol import Protocol
+from everlight.errors import ArgumentError
 
 Build = Callable[[Any], tuple[Setup, Strategy]]
 """Function from the data on the device to the setup and the strategy. It is called while tracing,
@@ -54,6 +55,20 @@ class Run:
     def tasks(self) -> int:
         """Number of tasks."""
         return self.sequence.tasks.id.shape[0]
+
+    def setup_and_strategy(self) -> tuple[Setup, Strategy]:
+        """Return what `build` makes of the data.
+
+        Raises:
+          ValueError: it is no pair of a setup and a strategy.
+        """
+        built = self.build(self.data)
+        if type(built) is not tuple or [*map(type, built)] != [Setup, Strategy]:
+            raise ArgumentError(
+                f"Run: build returns {type(built).__name__}; give a function of the data that "
+                "returns the pair (setup, strategy)"
+            )
+        return built
 
     def tree_flatten(self) -> tuple[tuple, tuple[Build, Protocol]]:
         """Return the pytree's children (data, sequence, key) and the static fields."""

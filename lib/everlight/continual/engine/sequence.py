@@ -102,7 +102,7 @@ def operations_per_step(run: Run) -> float:
     Args:
       run: one run, whose arrays may be shapes and dtypes alone.
     """
-    _, strategy = run.build(run.data)
+    _, strategy = run.setup_and_strategy()
     memory_training = strategy.memory_training
     if memory_training is None:
         lowered = lower_step(run)
@@ -126,7 +126,7 @@ def _single_step(
     learned: tuple[Memory, Learner],
     epoch_samples: ShuffledEpoch,
 ) -> tuple[tuple[Memory, Learner], StepScores]:
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     task = take_task(strategy, run.protocol, run.sequence, jnp.int32(number))
     key = epoch_keys(task_keys(run.key, number).epochs, epoch).steps
     protocol = strategy_protocol(strategy, run.protocol)

@@ -63,6 +63,11 @@ class StoredImages:
           ValueError: the mean or the deviation has another number of channels than the images.
         """
         shape = tuple(images.shape[1:])
+        # Python's numbers are arrays of shape ().
+        mean, deviation = (
+            np.float32(value) if isinstance(value, int | float) else value
+            for value in (mean, deviation)
+        )
         for name, statistic in (("mean", mean), ("deviation", deviation)):
             if statistic.shape not in ((), (1,), shape[-1:], shape):
                 raise ArgumentError(

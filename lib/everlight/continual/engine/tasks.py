@@ -43,7 +43,7 @@ def begin_state(run: Run) -> SequenceState:
     Raises:
       ValueError: the strategy needs task boundaries and the protocol has none.
     """
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     protocol, sequence = run.protocol, run.sequence
     if strategy.needs_boundaries and not protocol.boundaries:
         raise ArgumentError(
@@ -86,7 +86,7 @@ def initial_evaluation(run: Run) -> PyTree:
     Raises:
       ValueError: as `begin_state`.
     """
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     start = begin_state(run).result
     size = run.protocol.evaluation_batch
     return evaluate(setup, strategy, start.memory, start.learner, run.sequence, size)
@@ -116,7 +116,7 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
     The task's classes are seen from now on. Schedule and best epoch are reset, and the optimizer if
     the protocol asks for it.
     """
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     protocol, result = run.protocol, state.result
     task = take_task(strategy, protocol, run.sequence, state.task)
     stored = result.usage.stored_samples.at[state.task].set(
@@ -141,7 +141,7 @@ def begin_task(run: Run, state: SequenceState) -> SequenceState:
 
 def next_epoch(run: Run, state: SequenceState) -> ShuffledEpoch:
     """Return the state's next epoch in its order."""
-    _, strategy = run.build(run.data)
+    _, strategy = run.setup_and_strategy()
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     keys = epoch_keys(task_keys(run.key, state.task).epochs, state.epoch)
     return open_epoch(strategy, state.result.memory, task, keys.order, state.epoch)
@@ -149,7 +149,7 @@ def next_epoch(run: Run, state: SequenceState) -> ShuffledEpoch:
 
 def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -> SequenceState:
     """Return the state after the given number of epochs of its task, which has begun."""
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     task = take_task(strategy, run.protocol, run.sequence, state.task)
     key = task_keys(run.key, state.task).epochs
 
@@ -169,7 +169,7 @@ def end_task(run: Run, state: SequenceState) -> SequenceState:
     the last epoch is NaN if memory or parameters are not finite then: the end of a task computes
     importances, gates and merged parameters.
     """
-    setup, strategy = run.build(run.data)
+    setup, strategy = run.setup_and_strategy()
     protocol, number, result = run.protocol, state.task, state.result
     task = take_task(strategy, protocol, run.sequence, number)
     keys = task_keys(run.key, number)

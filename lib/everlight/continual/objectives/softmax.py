@@ -40,6 +40,9 @@ def softmax_objective(
         of its label's group. None is one head, over all classes seen so far.
       only_seen: exclude unseen classes from a group that has a seen class. One group of all classes
         then is one head; groups whose classes are all seen at once do not change.
+
+    Raises:
+      ValueError: while tracing, the network has not as many outputs as there are classes.
     """
 
     def active(label: Int[Array, "b"], seen: Bool[Array, "c"]) -> Bool[Array, "b c"]:
@@ -53,6 +56,7 @@ def softmax_objective(
     def masked_logits(
         outputs: Outputs, label: Int[Array, "b"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b c"]:
+        _refuse_other_widths(outputs.logits, seen)
         return jnp.where(active(label, seen), outputs.logits, -jnp.inf)
 
     def loss(
@@ -106,7 +110,11 @@ def correct(
       scores: scores of all classes, `[b, c]`.
       label: class of each sample, `[b]`.
       among: the classes that count, `[c]` or `[b, c]`; without any the result is 0.
+
+    Raises:
+      ValueError: there are not as many scores as classes.
     """
+    _refuse_other_widths(scores, among)
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
     return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
 
@@ -135,3 +143,12 @@ def accuracy_row(
     member = sequence.test_member & sequence.test.mask
     count = jnp.maximum(jnp.sum(member, axis=1), 1)
     return Accuracies(*(jnp.sum(jnp.where(member, row, 0), axis=1) / count for row in per_sample))
+
+
+def _refuse_other_widths(logits: Float[Array, "b o"], among: Bool[Array, "*b c"]) -> None:
+    outputs, classes = logits.shape[1], among.shape[-1]
+    if outputs != classes:
+        raise ArgumentError(
+            f"the network has {outputs} outputs and the tasks have {classes} classes; give it "
+            f"{classes} outputs"
+        )

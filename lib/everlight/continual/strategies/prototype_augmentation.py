@@ -201,7 +201,7 @@ def form_logits(outputs: Outputs, turned_head: PyTree) -> Float[Array, "n r c"]:
     """Return the logits of all forms and classes; those of the first form are the network's."""
     kernel, bias = turned_head["kernel"], turned_head["bias"]
     flat = matrix_product(outputs.features, kernel.reshape(kernel.shape[0], -1))
-    turned = flat.reshape(-1, *bias.shape) + bias
+    turned = flat.reshape(flat.shape[0], *bias.shape) + bias
     return jnp.concatenate([outputs.logits[:, None], turned], axis=1)
 
 

@@ -195,7 +195,7 @@ def final_state(runs: Runs, epochs: int) -> SequenceState:
 def _costs(state: SequenceState, sequences: list[TaskSequence], run: Run, plain: Run) -> Costs:
     """Return the costs of all seeds, one of which is `run`, and `plain` its naive finetuning."""
     usage, params = state.result.usage, state.result.learner.params
-    _, strategy = run.build(run.data)
+    _, strategy = run.setup_and_strategy()
     operations, of_naive = map(operations_per_step, (run, plain))
     runs = len(sequences)
     samples = jnp.stack([jnp.sum(sequence.tasks.train.mask, axis=1) for sequence in sequences])

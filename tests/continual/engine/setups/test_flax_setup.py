@@ -21,6 +21,7 @@ from everlight.models import MLP, PlainCNN
 from everlight.models.layers.convolution import convolve, patches
 from everlight.scenarios.class_incremental import class_incremental
 from tests.continual.engine.setups.image_strategies import PROTOCOL, STRATEGIES
+from tests.refusals import refused
 from tests.single_run import drive_run
 
 IMAGES = np.random.default_rng(0).integers(0, 256, (6, 4, 4, 3), np.uint8)
@@ -74,6 +75,22 @@ def test_images_stored_in_pieces_keep_their_values(shape, pieces):
 def test_channels_that_do_not_fit_are_refused(mean, deviation, message):
     with pytest.raises(ValueError, match=message):
         StoredImages.of(IMAGES, jnp.zeros(mean), jnp.ones(deviation))
+
+
+def test_a_number_normalizes_all_channels():
+    stored = StoredImages.of(IMAGES, mean=3.0, deviation=2.0)
+    setup = flax_setup(Net(), stored, softmax_objective(), optax.sgd(0.1))
+    np.testing.assert_array_equal(setup.gather(jnp.array([4]), None)[0], (IMAGES[4] - 3.0) / 2)
+
+
+def test_a_module_without_a_training_mode_is_refused():
+    class Plain(nn.Module):
+        @nn.compact
+        def __call__(self, images):
+            return nn.Dense(2)(images)
+
+    message = r"net is Plain, which cannot be called as net\(images, train\).*add the argument"
+    refused(message, lambda: flax_setup(Plain(), STORED, softmax_objective(), optax.sgd(0.1)))
 
 
 def test_training_images_alone_are_augmented_each_by_its_own_key():

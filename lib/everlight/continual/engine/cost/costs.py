@@ -36,7 +36,7 @@ def count_cost(run: Run) -> RunCost:
     result, images = initial_state(run).result, next(stored_images(run.data), None)
     return RunCost(
         sum(leaf.size for leaf in jax.tree.leaves(result.learner.params)),
-        run.build(run.data)[1].parameter_copies,
+        run.setup_and_strategy()[1].parameter_copies,
         tree_bytes(result.memory),
         0 if images is None else images.pieces.nbytes // len(images.pieces),
         run.protocol.batch_size,
@@ -51,7 +51,7 @@ def replayed_per_step(run: Run) -> int:
     Args:
       run: one run, whose arrays may be shapes and dtypes alone.
     """
-    strategy = run.build(run.data)[1]
+    strategy = run.setup_and_strategy()[1]
     if strategy.draw is None:
         return 0
     task = jax.tree.map(lambda leaf: leaf[0], run.sequence.tasks)

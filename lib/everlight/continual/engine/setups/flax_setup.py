@@ -1,5 +1,6 @@
 """A `Setup` from a linen module."""
 
+import inspect
 from collections import defaultdict
 from collections.abc import Callable
 from functools import partial
@@ -16,6 +17,7 @@ from everlight.checks import checked
 from everlight.continual.engine.setups.named_arrays import as_outputs
 from everlight.continual.engine.setups.split_linen import module_outputs, split_linen
 from everlight.continual.engine.sources import Augment, InputSource, setup_from
+from everlight.errors import ArgumentError
 from everlight.models.layers.convolution import Convolution, patches
 
 
@@ -35,7 +37,11 @@ def flax_setup(
       objective: loss, scores and metrics of the outputs.
       optimizer: optimizer, reset at every task.
       augment: random function of one training image, applied before normalization.
+
+    Raises:
+      ValueError: the module cannot be called as `net(images, train)`.
     """
+    _refuse_other_calls(net)
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         variables = net.init(key, jnp.zeros((1, *source.shape)), False)
@@ -81,3 +87,13 @@ def flax_setup(
         split_at=partial(split_linen, net, source.shape),
         stages=getattr(net, "stages", ()),
     )
+
+
+def _refuse_other_calls(net: nn.Module) -> None:
+    try:
+        inspect.signature(net).bind(None, False)
+    except TypeError as error:
+        raise ArgumentError(
+            f"flax_setup: net is {type(net).__name__}, which cannot be called as "
+            f"net(images, train): {error}; add the argument `train: bool`, True in training"
+        ) from None
