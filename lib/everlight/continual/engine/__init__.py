@@ -35,6 +35,7 @@ from everlight.continual.engine.setups.flax_setup import flax_setup
 from everlight.continual.engine.setups.network_setup import network_setup
 from everlight.continual.engine.setups.nnx_setup import nnx_setup
 from everlight.continual.engine.sources import ComputedInputs, StoredImages, StreamedImages
+from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import train_step
 from everlight.meshes import runs_mesh
 
@@ -60,6 +61,7 @@ __all__ = [
     "evaluate",
     "fixed_steps_protocol",
     "flax_setup",
+    "init_learner",
     "initial_runs_state",
     "initial_state",
     "learn_generated",
