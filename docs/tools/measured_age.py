@@ -44,9 +44,14 @@ class EqualRun:
 
     @cached_property
     def files(self) -> frozenset[str]:
-        """Paths of the files that the command runs: of its folder, and of strategies it names."""
+        """Paths of the files that the command runs: of its folder, and of strategies it names.
+
+        Without the files of other methods, of which a named one may import a part.
+        """
         methods = [METHODS[word] for word in shlex.split(self.command) if word in METHODS]
-        return frozenset(files_with_strategies([self.command], methods))
+        named, of_methods = map(factory_files, (methods, METHODS.values()))
+        files = files_with_strategies([self.command], methods)
+        return frozenset(files) - (of_methods - named)
 
     def covers(self, file: str, commit: str) -> bool:
         """Return True if the command runs a file and a commit lies between its two."""
@@ -89,8 +94,12 @@ def files_of(entry: Entry, table: Table) -> list[str]:
 def files_with_strategies(commands: Sequence[str], methods: Iterable[Method]) -> list[str]:
     """Return the paths of the files of commands, and of methods with the parts they import."""
     folders = [folder for command in commands if (folder := folder_of(command))]
-    modules = {method.factory.__module__ for method in methods}
-    return [*python_files(folders), *sorted(with_imports(map(path_of, modules)))]
+    return [*python_files(folders), *sorted(with_imports(factory_files(methods)))]
+
+
+def factory_files(methods: Iterable[Method]) -> set[str]:
+    """Return the paths of the files of the methods' factories."""
+    return {path_of(method.factory.__module__) for method in methods}
 
 
 def folder_of(command: str) -> str:
