@@ -145,9 +145,9 @@ def test_equal_runs_have_the_files_of_their_command_and_strategies():
 
 
 def test_an_equal_run_covers_no_file_of_a_method_that_it_does_not_train():
-    """X-DER-RPC has parts of DER, whose default loss changed while X-DER-RPC stayed equal."""
-    run = EqualRun("everlight run digits --methods X-DER-RPC", "", "")
+    """ExpertGate's file has ExpertGate-LwF too, which trains by LwF."""
+    run = EqualRun("everlight run digits --methods ExpertGate", "", "")
     folder = "lib/everlight/continual/strategies"
-    assert f"{folder}/der.py" in measured_age.imported_parts(f"{folder}/xder_rpc.py")
-    assert f"{folder}/xder_rpc.py" in run.files
-    assert f"{folder}/der.py" not in run.files
+    assert f"{folder}/lwf.py" in measured_age.imported_parts(f"{folder}/expert_gate.py")
+    assert f"{folder}/expert_gate.py" in run.files
+    assert f"{folder}/lwf.py" not in run.files
