@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Learner, Memory, Plateau, Samples, Setup, Strategy, Task, TaskSequence
+from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.epochs import (
     ShuffledEpoch,
     best_candidate,
@@ -92,8 +93,14 @@ def initial_evaluation(run: Run) -> PyTree:
     return evaluate(setup, strategy, start.memory, start.learner, run.sequence, size)
 
 
-def init_learner(setup: Setup, classes: int, key: PRNGKeyArray) -> Learner:
+@checked
+def init_learner(setup: Setup, classes: PositiveInt, key: PRNGKeyArray) -> Learner:
     """Return a new learner, which has seen no class.
+
+    Args:
+      setup: network and optimizer.
+      classes: number of all classes.
+      key: random key of the initial parameters.
 
     Raises:
       ValueError: the optimizer needs more than gradients and parameters (`check_optimizer`).
