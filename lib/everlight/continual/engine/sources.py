@@ -49,8 +49,8 @@ class StoredImages:
     def of(
         cls,
         images: Shaped[Array | np.ndarray, "n *shape"],
-        mean: Annotated[Float[Array, "*c"], FINITE],
-        deviation: Annotated[Float[Array, "*c"], POSITIVE],
+        mean: Annotated[Float[Array, "*c"] | float, FINITE],
+        deviation: Annotated[Float[Array, "*c"] | float, POSITIVE],
     ) -> "StoredImages":
         """Store images on the device; JAX arrays are copied.
 
@@ -65,7 +65,7 @@ class StoredImages:
         shape = tuple(images.shape[1:])
         # Python's numbers are arrays of shape ().
         mean, deviation = (
-            np.float32(value) if isinstance(value, int | float) else value
+            jnp.float32(value) if isinstance(value, int | float) else value
             for value in (mean, deviation)
         )
         for name, statistic in (("mean", mean), ("deviation", deviation)):
