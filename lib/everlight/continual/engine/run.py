@@ -62,13 +62,14 @@ class Run:
         Raises:
           ValueError: it is no pair of a setup and a strategy.
         """
-        built = self.build(self.data)
-        if type(built) is not tuple or [*map(type, built)] != [Setup, Strategy]:
-            raise ArgumentError(
-                f"Run: build returns {type(built).__name__}; give a function of the data that "
-                "returns the pair (setup, strategy)"
-            )
-        return built
+        match self.build(self.data):
+            case (Setup() as setup, Strategy() as strategy):
+                return setup, strategy
+            case other:
+                raise ArgumentError(
+                    f"Run: build returns {type(other).__name__}; give a function of the data that "
+                    "returns the pair (setup, strategy)"
+                )
 
     def tree_flatten(self) -> tuple[tuple, tuple[Build, Protocol]]:
         """Return the pytree's children (data, sequence, key) and the static fields."""
