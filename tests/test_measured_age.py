@@ -137,6 +137,20 @@ def test_changes_between_commits_of_equal_arrays_do_not_count(tmp_path, monkeypa
         assert measured_age.changed(["a.py"], number, runs) == expected
 
 
+def test_rows_that_were_measured_apart_have_the_code_of_their_commit(monkeypatch):
+    """ER's file changed since the commit of the table and not since that of its row."""
+    table = Table("p.md", "Title", "| method |", "|---|", ("| ER |", "| LwF |"), 4)
+    folder = "lib/everlight/continual/strategies"
+    er, lwf = f"{folder}/experience_replay.py", f"{folder}/lwf.py"
+    changes = {"old": {er, lwf}, "new": set()}
+    monkeypatch.setattr(
+        measured_age, "changed", lambda files, commit, runs: sorted(changes[commit] & set(files))
+    )
+    entry = Entry("p.md", "Title", "old", None, "")
+    assert measured_age.changed_of(entry, table) == [er, lwf]
+    assert measured_age.changed_of(entry._replace(rows={"new": ["ER"]}), table) == [lwf]
+
+
 def test_equal_runs_have_the_files_of_their_command_and_strategies():
     run = EqualRun("everlight run digits --methods LwF 'online EWC'", "", "")
     strategies = {path for path in run.files if path.startswith("lib/everlight/continual/strat")}

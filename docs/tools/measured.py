@@ -8,9 +8,10 @@
 import hashlib
 import re
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from everlight.continual.methods.registry import METHODS
@@ -53,6 +54,7 @@ class Entry(NamedTuple):
     former: str = ""
     missing: str = ""
     since: str = ""
+    rows: Mapping[str, Sequence[str]] = MappingProxyType({})
     seeds: str = ""
     machine: str = ""
     once: str = ""
@@ -70,6 +72,8 @@ class Entry(NamedTuple):
         if self.former:
             by = f"`{self.former}`, which later versions do not have"
         commits = f"{self.commit}, oldest rows {self.since}" if self.since else self.commit
+        for commit, methods in self.rows.items():
+            commits += f", {' and '.join(methods)} {commit}"
         day = f"{self.date:%d %B %Y}".lstrip("0")
         what = (by or self.missing).rstrip(".")
         return f"*Recorded {day}, commit {commits}: {what}. {self.note}".rstrip() + "*"

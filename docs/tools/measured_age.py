@@ -65,29 +65,52 @@ def main(pages: list[str]) -> None:
         if pages and entry.page not in pages:
             continue
         table = next(table for table in tables if measured.names_table(entry, table))
-        oldest = entry.since or entry.commit
-        if not has_commit(oldest):
-            missing.add(oldest)
+        lacking = {commit for commit in commits_of(entry) if not has_commit(commit)}
+        missing |= lacking
+        if lacking:
             continue
-        files = changed(files_of(entry, table), oldest, runs)
+        files = changed_of(entry, table, runs)
         equal += not files
         if files:
             print(f"{entry.page}, {entry.heading} ({entry.header or 'its table'})")
-            print(f"  oldest rows: {oldest}, measured {entry.date}")
+            print(f"  oldest rows: {commits_of(entry)[0]}, measured {entry.date}")
             print("".join(f"    {file}\n" for file in files), end="")
     print(f"{equal} tables have the code of their commit")
     if missing:
         print(f"not in this clone, so not compared: {', '.join(sorted(missing))}; fetch them")
 
 
+def commits_of(entry: Entry) -> list[str]:
+    """Return the commit of an entry's oldest rows, then those of rows that were measured apart."""
+    return [entry.since or entry.commit, *entry.rows]
+
+
+def changed_of(entry: Entry, table: Table, runs: Iterable[EqualRun] = ()) -> list[str]:
+    """Return the files of a table that changed since the commits of its rows, with their notes.
+
+    Args:
+      entry: entry of the manifest.
+      table: table of the entry.
+      runs: commands with equal arrays, in the order of their commits.
+    """
+    oldest, *others = commits_of(entry)
+    apart = [
+        (commit, sorted(with_imports(factory_files(METHODS[name] for name in entry.rows[commit]))))
+        for commit in others
+    ]
+    dates = [(oldest, files_of(entry, table)), *apart]
+    return sorted({file for commit, files in dates for file in changed(files, commit, runs)})
+
+
 def files_of(entry: Entry, table: Table) -> list[str]:
-    """Return the paths of the files that make a table: of its command, and of its rows' strategies.
+    """Return the paths of the files that make a table's oldest rows: its command's, its methods'.
 
     Args:
       entry: entry of the manifest; without a command only the strategies are known.
       table: table of the entry.
     """
-    names = {measured.method_of(table, row) for row in table.rows} - {None}
+    apart = {name for names in entry.rows.values() for name in names}
+    names = {measured.method_of(table, row) for row in table.rows} - {None} - apart
     return files_with_strategies(entry.commands, [METHODS[name] for name in names])
 
 
