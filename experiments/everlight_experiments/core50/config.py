@@ -11,7 +11,7 @@ Presets:
     `--weights`; without them training begins at random.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -28,6 +28,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Features,
     Replay,
     Side,
+    refuse_options,
 )
 from everlight_experiments.continual.benchmarks.statements import (
     AS_PUBLISHED,
@@ -225,6 +226,22 @@ class PaperConfig:
     """Number of runs, each with the published order of its number."""
     cumulative_orders: tuple[Orders, Orders, Orders] = (10, 10, 10)
     """Largest number of runs of cumulative in NI, NC and NIC."""
+
+    def check_changed(self, options: Sequence[str]) -> None:
+        """Refuse options of scenarios that are not run.
+
+        Raises:
+          DataError: the message has the first of them and the remedy.
+        """
+        others = {scenario.lower(): scenario for scenario in SCENARIOS}
+        for scenario in self.scenarios:
+            del others[scenario.lower()]
+        reasons = {
+            option: f"without --scenarios {name}; leave it out" for option, name in others.items()
+        }
+        if {*self.scenarios} == {"NI"}:
+            reasons["gain"] = "without --scenarios NC or NIC; leave it out"
+        refuse_options(options, reasons)
 
 
 ON_TRAINING_SESSIONS = general_statement(

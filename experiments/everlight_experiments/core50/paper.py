@@ -255,4 +255,5 @@ PAPER = Paper(
     "methods were not selected.",
     findings=lambda results: findings(results.outcomes) if results.config.level == "object" else (),
     findings_source="The findings are read from the published curves of 50 objects.",
+    check_changed=PaperConfig.check_changed,
 )

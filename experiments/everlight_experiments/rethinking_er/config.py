@@ -59,6 +59,8 @@ PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
 _SIZES = sorted(_FASHION.methods["ER"])
+_REPLACED = ("learning-rate", "replay-batch-size", "weight-decay")
+"""Options that the authors' settings have for some methods or all."""
 _FROM_TRICKS = [name for name in PAPER_METHODS if name.startswith("ER with")]
 
 
@@ -92,18 +94,23 @@ class PaperConfig:
     """Number of evaluation seeds, each with its own initial network and order of samples."""
 
     def check_changed(self, options: Sequence[str]) -> None:
-        """Refuse options that the settings of all methods replace.
+        """Refuse options that the settings of methods to train replace.
 
         Raises:
           DataError: the message has the first of them and the remedy.
         """
+        rows = authors_settings(self.buffer_sizes[0])
         for option in options:
             if option == "buffer-size":
                 raise DataError(f"--{option} is not read here; give --buffer-sizes")
-            if option in ("learning-rate", "replay-batch-size"):
+            if option not in _REPLACED:
+                continue
+            field = option.replace("-", "_")
+            names = [name for name in self.methods if getattr(rows[name], field) is not None]
+            if names:
                 raise DataError(
-                    f"--{option} is not read: each method has that of the authors' code; leave it "
-                    "out"
+                    f"--{option} is not read by {', '.join(names)}: the value is that of the "
+                    "authors' code; leave it out"
                 )
 
     def benchmark_of(self, buffer_size: int) -> Config:

@@ -1,5 +1,7 @@
 """Options that the benchmark of a command does not read are refused, if the user gave them."""
 
+from dataclasses import replace
+
 import pytest
 
 from everlight_data.errors import DataError
@@ -7,6 +9,7 @@ from everlight_experiments.cl_metrics.paper import PAPER
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmarks.config import refuse_options
+from everlight_experiments.core50.paper import PAPER as CORE50
 from everlight_experiments.run_folder.config_options import given_options
 from everlight_experiments.usage import parse_options
 from tests.refusals import refused
@@ -59,6 +62,26 @@ def test_papers_refuse_them_too(tmp_path):
     words = ["--online-batch", "3", "--runs", str(tmp_path)]
     options = parse_options(PAPER.options(words), words)
     refused("^--online-batch is not read without", lambda: PAPER.run(options), DataError)
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    {
+        "--scenarios NI --nc.first 9": "without --scenarios NC; leave it out",
+        "--scenarios NC NI --nic.later 9": "without --scenarios NIC; leave it out",
+        "--scenarios NI --gain 2": "without --scenarios NC or NIC; leave it out",
+    }.items(),
+)
+def test_options_of_scenarios_that_do_not_run_are_refused(tmp_path, words, reason):
+    arguments = [*words.split(), "--runs", str(tmp_path)]
+    options = parse_options(CORE50.options(arguments), arguments)
+    *_, option = [word for word in words.split() if word.startswith("--")]
+    refused(f"^{option} is not read {reason}", lambda: CORE50.run(options), DataError)
+
+
+def test_options_of_scenarios_that_run_are_not_refused():
+    config = replace(CORE50.presets["demo"], scenarios=("NI", "NC"))
+    config.check_changed(["ni.first", "nc.later-rate", "gain", "scenarios"])
 
 
 @pytest.mark.parametrize(
