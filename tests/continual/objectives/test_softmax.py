@@ -10,6 +10,7 @@ from scipy.special import logsumexp, softmax
 
 from everlight.base import Outputs, Predictions
 from everlight.continual.objectives import with_predictions
+from everlight.continual.objectives.multilabel import binary_objective
 from everlight.continual.objectives.softmax import correct, softmax_objective
 from tests.continual.objectives.outputs import outputs_of
 from tests.refusals import refused
@@ -149,9 +150,9 @@ def test_the_prediction_is_among_seen_classes_or_those_of_the_task(task_incremen
     np.testing.assert_array_equal(plain.class_incremental, [1, 1])
 
 
-def test_a_network_with_fewer_outputs_than_classes_is_refused():
-    seen, labels = jnp.ones(6, bool), jnp.zeros((1, 1), int)
-    objective, logits = softmax_objective(), jnp.zeros((1, 4))
+@pytest.mark.parametrize("objective", [softmax_objective(), binary_objective()])
+def test_a_network_with_fewer_outputs_than_classes_is_refused(objective):
+    seen, labels, logits = jnp.ones(6, bool), jnp.zeros((1, 1), int), jnp.zeros((1, 4))
     message = "the network has 4 outputs and the tasks have 6 classes; give it 6 outputs"
     refused(message, lambda: objective.loss(Outputs(logits, logits), labels, seen))
     refused(message, lambda: objective.metric(logits, labels, seen))

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt8
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import PositiveInt, check_range, checked
+from everlight.continual.objectives.widths import refuse_other_widths
 from everlight.metrics.multilabel import (
     LabelScores,
     precision_weighted_jaccard,
@@ -27,17 +28,22 @@ def binary_objective() -> Objective:
     Scores are the logits, and the metric is the precision-weighted Jaccard similarity. An
     evaluation keeps every sample's predicted labels as bits, from which `metrics.multilabel`
     computes its metrics. Samples of future tasks have no predicted labels.
+
+    Raises:
+      ValueError: while tracing, the network has not as many outputs as there are classes.
     """
 
     def loss(
         outputs: Outputs, labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
+        refuse_other_widths(outputs.logits, seen)
         targets = multi_hot(labels, seen.shape[0])
         return binary_cross_entropy(outputs.logits, targets.astype(outputs.logits.dtype), seen)
 
     def metric(
         scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b"]:
+        refuse_other_widths(scores, seen)
         true = multi_hot(labels, seen.shape[0]) & seen
         return jax.vmap(precision_weighted_jaccard)(predicted_labels(scores, seen), true)
 

@@ -8,6 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Objective, Outputs, Predictions, TaskSequence
 from everlight.checks import Between, NotEmpty, checked
+from everlight.continual.objectives.widths import refuse_other_widths
 from everlight.errors import ArgumentError
 
 
@@ -56,7 +57,7 @@ def softmax_objective(
     def masked_logits(
         outputs: Outputs, label: Int[Array, "b"], seen: Bool[Array, "c"]
     ) -> Float[Array, "b c"]:
-        _refuse_other_widths(outputs.logits, seen)
+        refuse_other_widths(outputs.logits, seen)
         return jnp.where(active(label, seen), outputs.logits, -jnp.inf)
 
     def loss(
@@ -114,7 +115,7 @@ def correct(
     Raises:
       ValueError: there are not as many scores as classes.
     """
-    _refuse_other_widths(scores, among)
+    refuse_other_widths(scores, among)
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
     return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
 
@@ -143,12 +144,3 @@ def accuracy_row(
     member = sequence.test_member & sequence.test.mask
     count = jnp.maximum(jnp.sum(member, axis=1), 1)
     return Accuracies(*(jnp.sum(jnp.where(member, row, 0), axis=1) / count for row in per_sample))
-
-
-def _refuse_other_widths(logits: Float[Array, "b o"], among: Bool[Array, "*b c"]) -> None:
-    outputs, classes = logits.shape[1], among.shape[-1]
-    if outputs != classes:
-        raise ArgumentError(
-            f"the network has {outputs} outputs and the tasks have {classes} classes; give it "
-            f"{classes} outputs"
-        )
