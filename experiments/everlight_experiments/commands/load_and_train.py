@@ -6,6 +6,7 @@ The commands that train and `load_net` share it.
 import dataclasses
 import itertools
 import shlex
+import sys
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
 from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
+from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import (
     is_user_file,
     load_user_benchmark,
@@ -42,7 +44,12 @@ from everlight_experiments.continual.training.queue import Job, jobs_of, runners
 from everlight_experiments.continual.training.train import train_benchmarks
 from everlight_experiments.images.config import Config
 from everlight_experiments.images.methods.arguments import with_method_arguments
-from everlight_experiments.images.methods.published import WORD, with_published_settings
+from everlight_experiments.images.methods.published import (
+    WORD,
+    selected_length,
+    with_published_settings,
+)
+from everlight_experiments.run_folder.config_options import given_options
 from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
@@ -135,14 +142,21 @@ def requested_methods(options: RunOptions) -> list[Method]:
 def configure_options(options: RunOptions, methods: Sequence[Method]) -> RunOptions:
     """Return the options with a configuration that has the published and the given arguments.
 
+    Values that the user gives for some methods leave a preset's published settings to the others.
+
     Raises:
       DataError: settings or arguments that the benchmark or a method does not have.
     """
-    config = options.config
-    if WORD in options.hyperparameters:
-        config = with_published_settings(config, methods)
+    config, values = options.config, options.hyperparameters
+    preset = PROTOCOL_OPTIONS.get(options.preset, {}).get("hyperparameters", ())
+    if values and WORD in preset and WORD not in values:
+        values = (WORD, *values)
+    if WORD in values:
+        config = with_published_settings(config, methods, given_options(options))
+        if other_length := selected_length(config):
+            print(f"WARNING: --hyperparameters {WORD}: {other_length}", file=sys.stderr)
     config = with_method_arguments(config, options.method_arguments, methods)
-    return dataclasses.replace(options, config=config)
+    return dataclasses.replace(options, config=config, hyperparameters=values)
 
 
 def fitted_methods(

@@ -60,6 +60,18 @@ def test_der_has_the_settings_that_mammoth_has_for_the_buffer(name, buffer, meth
         assert getattr(config, name) == getattr(expected, name)
 
 
+def test_a_value_of_one_method_leaves_the_settings_of_the_others(capsys):
+    """A short run states for which length the settings were selected."""
+    words = ["--buffer-size", "200", "--hyperparameters", "EWC=20", "--epochs", "2"]
+    methods = [METHODS["EWC"], METHODS["DER++"]]
+    chosen = configure_options(options("cifar10", "der", *words), methods)
+    assert chosen.hyperparameters == ("published", "EWC=20")
+    derpp = config_of(chosen.config, METHODS["DER++"])
+    expected = PUBLISHED["cifar10", "classes"].with_buffer(200)["DER++"]
+    assert (derpp.learning_rate, derpp.arguments) == (expected.learning_rate, expected.arguments)
+    assert "selected these settings with --epochs 50." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("name", "tasks", "memory"), [("cifar10", 5, 200), ("cifar100", 10, 1000)])
 def test_ocl_is_one_pass_with_the_values_of_pcr(name, tasks, memory):
     """Defaults of `general_main.py`, the README's memory; five tasks are the literature's."""

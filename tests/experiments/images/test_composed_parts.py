@@ -190,7 +190,7 @@ def test_the_report_names_the_options_that_were_given(tmp_path):
     words = ["digits", "--epochs", "3", "--runs", str(tmp_path)]
     (benchmark,) = load_benchmarks(options_of("run", words)).values()
     chosen = benchmark.selection.words
-    assert chosen.startswith("Given by the user: epochs. The rest: Learning rate: among")
+    assert chosen.startswith("Given by the user: epochs. Without these: Learning rate: among")
     assert "Epochs: among" in statement_paragraph(DIGITS.chosen)
     assert "Epochs: among" not in chosen
     assert chosen.endswith("Batch size, buffer size and exemplars per class: not tuned.")
@@ -212,7 +212,7 @@ def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
         Statement("All is well."),
     )
     result = digits.selection._replace(chosen=statements).with_changed(inputs).words
-    assert result == f"Given by the user: {', '.join(inputs)}. The rest: {rest}"
+    assert result == f"Given by the user: {', '.join(inputs)}. Without these: {rest}"
 
 
 def test_options_of_parts_without_a_name_are_distinguished(tmp_path):

@@ -136,7 +136,9 @@ class Selection(NamedTuple):
         rest = statement_paragraph(self.chosen)
         if not self.changed:
             return rest
-        return f"Given by the user: {', '.join(self.changed)}." + (rest and f" The rest: {rest}")
+        return f"Given by the user: {', '.join(self.changed)}." + (
+            rest and f" Without these: {rest}"
+        )
 
     def with_changed(self, options: Sequence[str]) -> "Selection":
         """Return the selection of a configuration in which the user set these options."""

@@ -10,22 +10,31 @@ from everlight_experiments.continual.benchmarks.statements import general_statem
 from everlight_experiments.images.config import Config, MethodSettings
 from everlight_experiments.images.methods.published_settings import (
     PUBLISHED,
-    PublishedProtocol,
     PublishedSettings,
 )
 
 WORD = "published"
 """Word that stands for published settings in `--hyperparameters`."""
+_SETTINGS = ("learning-rate", "replay-batch-size", "weight-decay")
+"""Options that published settings have."""
 
 
-def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
+def with_published_settings(
+    config: Any, methods: Sequence[Method], given: Sequence[str] = ()
+) -> Config:
     """Return a configuration in which methods have the published settings for its data and buffer.
 
-    Methods without them keep their own; the configuration's `chosen` names both.
+    Methods without them keep their own; the configuration's `chosen` names both, and a length of
+    training that is another than the source's.
+
+    Args:
+      config: configuration of a run.
+      methods: methods of the run.
+      given: options of the user, whose values published ones do not replace.
 
     Raises:
-      DataError: no settings are known for the data or the buffer, or the protocol is not the one
-        that they were selected for.
+      DataError: no settings are known for the data or the buffer, or they were selected for another
+        optimizer or other scales of the images.
     """
     known = " and ".join(
         f"{data} ({stream})" if stream != "classes" else data for data, stream in PUBLISHED
@@ -33,12 +42,15 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     paper = PUBLISHED.get((config.data, config.stream)) if isinstance(config, Config) else None
     if paper is None:
         raise DataError(f"--hyperparameters {WORD}: settings are known for {known}; leave it out")
-    others = _differing_options(config, paper)
-    if others:
+    scales = {
+        f"--pixels {paper.pixels}": config.pixels == paper.pixels,
+        "--optimizer sgd": config.optimizer == "sgd",
+    }
+    if others := _unequal(scales):
         raise DataError(
             f"--hyperparameters {WORD}, which a preset may set: {paper.source} selected them with "
-            f"other options; give {' '.join(others)}, or --hyperparameters without a value for the "
-            "methods' grids"
+            f"other options; give {others}, or --hyperparameters without a value for the methods' "
+            "grids"
         )
     settings = paper.with_buffer(config.buffer_size)
     names = list(dict.fromkeys(method.row_name for method in methods))
@@ -50,26 +62,34 @@ def with_published_settings(config: Any, methods: Sequence[Method]) -> Config:
     )
     if others:
         words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
+    if other_length := selected_length(config):
+        words += f" {other_length}"
+    unset = {name.replace("-", "_"): None for name in given if name in _SETTINGS}
+    published = {name: replace(row, **unset) for name, row in settings_of(settings).items()}
     return replace(
         config,
-        method_settings={**config.method_settings, **settings_of(settings)},
+        method_settings={**config.method_settings, **published},
         grids={**config.grids, **grids_of({name: settings[name] for name in having})},
         chosen=general_statement(words),
     )
 
 
-def _differing_options(config: Config, paper: PublishedProtocol) -> list[str]:
-    """Return the options, with the source's values, that are set to other values."""
-    protocol = config.protocol
+def selected_length(config: Config) -> str:
+    """Return the source's length of training in a sentence where a run has another, else ""."""
+    paper, protocol = PUBLISHED[config.data, config.stream], config.protocol
     pairs = {
-        f"--pixels {paper.pixels}": config.pixels == paper.pixels,
-        "--optimizer sgd": config.optimizer == "sgd",
         f"--batch-size {paper.batch_size}": protocol.batch_size == paper.batch_size,
         f"--epochs {paper.epochs}": protocol.epochs == paper.epochs,
         " ".join(["--milestones", *map(str, paper.milestones)]): protocol.milestones
         == paper.milestones,
     }
-    return [option for option, same in pairs.items() if not same]
+    options = _unequal(pairs)
+    return f"{paper.source} selected these settings with {options}." if options else ""
+
+
+def _unequal(pairs: Mapping[str, bool]) -> str:
+    """Return the options, with the source's values, that are set to other values."""
+    return " ".join(option for option, same in pairs.items() if not same)
 
 
 def grids_of(published: Mapping[str, PublishedSettings]) -> dict[str, tuple[float, ...]]:

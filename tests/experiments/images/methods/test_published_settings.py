@@ -104,7 +104,6 @@ def test_coefficients_are_no_longer_searched():
     [
         (CONFIGS["digits"]["demo"], "settings are known for fashion-mnist and mnist"),
         (replace(FASHION, buffer_size=300), "buffers of 200 or 500 or 1000 samples; give --buffer"),
-        (replace(FASHION, protocol=SGD), "other options; give --batch-size 10, or --hyp"),
         (replace(FASHION, optimizer="adam"), "other options; give --optimizer sgd, or --hyp"),
         (CONFIGS["fashion-mnist"]["demo"], "other options; give --pixels unit, or --hyp"),
         (object(), "leave it out"),
@@ -113,6 +112,23 @@ def test_coefficients_are_no_longer_searched():
 def test_published_settings_are_refused_for_other_benchmarks(config, message):
     with pytest.raises(DataError, match=message):
         with_published_settings(config, [METHODS["ER"]])
+
+
+def test_another_length_of_training_is_stated():
+    config = with_published_settings(replace(FASHION, protocol=SGD), [METHODS["ER"]])
+    expected = "selected these settings with --batch-size 10."
+    assert expected in statement_paragraph(config.chosen)
+    assert expected not in statement_paragraph(
+        with_published_settings(FASHION, [METHODS["ER"]]).chosen
+    )
+
+
+def test_options_of_the_user_are_kept():
+    config = with_published_settings(
+        replace(FASHION, learning_rate=0.7), [METHODS["ER"]], ["learning-rate", "net"]
+    )
+    er = config_of(config, METHODS["ER"])
+    assert (er.learning_rate, er.replay_batch_size) == (0.7, 128)
 
 
 def test_the_command_takes_them_and_a_further_value(monkeypatch):
