@@ -2,6 +2,7 @@
 
 import operator
 import struct
+from collections.abc import Iterator
 from typing import NamedTuple
 
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
@@ -11,6 +12,8 @@ _SHORT, _LONG, _RATIONAL = 3, 4, 5
 _LEVEL_CODES = {_SHORT: "H", _LONG: "I", _RATIONAL: "II"}
 # Tags of DNG 1.7 that pictures of sensor values may have, too.
 _BLACK_LEVEL, _WHITE_LEVEL = 50714, 50717
+_PROFILE = 34675
+_PNG_RENDERINGS = {b"iCCP": "colour profile", b"sRGB": "sRGB encoding", b"gAMA": "gamma"}
 
 
 class TiffHeader(NamedTuple):
@@ -28,6 +31,8 @@ class TiffHeader(NamedTuple):
     """The tag BlackLevel; None where there is none."""
     white_level: tuple[float, ...] | None = None
     """The tag WhiteLevel; None where there is none."""
+    rendering: str = ""
+    """"colour profile" where there is one, else ""."""
 
 
 def png_size(content: bytes) -> tuple[int, int]:
@@ -64,6 +69,7 @@ def tiff_header(content: bytes) -> TiffHeader:
         _orientation(numbers),
         _level_values(content, entries.get(_BLACK_LEVEL)),
         _level_values(content, entries.get(_WHITE_LEVEL)),
+        "colour profile" if _PROFILE in entries else "",
     )
 
 
@@ -73,14 +79,25 @@ def png_orientation(content: bytes) -> int:
     Raises:
       ValueError: the chunk is damaged or states an unknown orientation.
     """
+    for kind, data in _png_chunks(content):
+        if kind == b"eXIf":
+            return _orientation(_first_numbers(_tiff_entries(data)))
+    return 1
+
+
+def png_rendering(content: bytes) -> str:
+    """Return the name of a PNG's first statement on its colours or encoding; "" without any."""
+    names = (_PNG_RENDERINGS.get(kind, "") for kind, _ in _png_chunks(content))
+    return next(filter(None, names), "")
+
+
+def _png_chunks(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Yield the names and data of a PNG's chunks, the last one perhaps truncated."""
     place = len(PNG_MAGIC)
     while place + 8 <= len(content):
-        length, kind = int.from_bytes(content[place : place + 4]), content[place + 4 : place + 8]
-        if kind == b"eXIf":
-            entries = _tiff_entries(content[place + 8 : place + 8 + length])
-            return _orientation(_first_numbers(entries))
+        length = int.from_bytes(content[place : place + 4])
+        yield content[place + 4 : place + 8], content[place + 8 : place + 8 + length]
         place += 12 + length
-    return 1
 
 
 def _orientation(numbers: dict[int, int]) -> int:

@@ -8,7 +8,12 @@ from jaxtyping import Float, UInt16
 
 from everlight_data.errors import DataError
 from everlight_data.formats.files import read_bytes, refusing
-from everlight_data.formats.image_headers import png_orientation, png_size, tiff_header
+from everlight_data.formats.image_headers import (
+    png_orientation,
+    png_rendering,
+    png_size,
+    tiff_header,
+)
 from everlight_data.optional_packages import import_package
 
 MAX_BYTES, MAX_PIXELS = 500_000_000, 60_000_000
@@ -51,6 +56,8 @@ class OrientedPicture(NamedTuple):
     """Black level that the file states, one value or one per channel; None if it states none."""
     white_level: tuple[float, ...] | None = None
     """White level that the file states, as `black_level`."""
+    rendering: str = ""
+    """Name of the file's statement of colours or encoding, such as "colour profile"; or ""."""
 
 
 def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
@@ -90,7 +97,8 @@ def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
             f"are not linear red, green and blue. {remedy}"
         )
     levels = (None, None) if header is None else (header.black_level, header.white_level)
-    return OrientedPicture(pixels, orientation, *levels)
+    rendering = png_rendering(content) if header is None else header.rendering
+    return OrientedPicture(pixels, orientation, *levels, rendering)
 
 
 # Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.

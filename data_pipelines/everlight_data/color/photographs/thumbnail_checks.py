@@ -37,6 +37,8 @@ at most 0.42 of that. Of 20,000 sets of nine images in RGB order none falls belo
 In the four other orders it is 19.3 to 41.5. Of 4,500 sets of 9, 15 and 50 images of each camera in
 RGB order none falls below 0.52 of its angle in any of the five.
 """
+UNRELATED = 0.9
+"""Ratio of the angle to that from other images above which illuminants may belong to others."""
 GAMMA = 2.2
 
 _BGR = "images or illuminants seem to be in BGR order; give both as R, G, B"
@@ -55,6 +57,8 @@ _angles = jax.jit(jax.vmap(angular_error))
 
 def check_thumbnails(file: Path, camera: str, thumbnails: CameraImages) -> None:
     """Refuse illuminants that seem to be gains; warn of other orders of channels and of gamma.
+
+    So it does of illuminants that are no nearer to their images than to others.
 
     Raises:
       DataError: the reciprocals of the illuminants are much nearer to Shades-of-Gray.
@@ -89,6 +93,17 @@ def check_thumbnails(file: Path, camera: str, thumbnails: CameraImages) -> None:
             f"WARNING: {file}: the illuminants of {camera} have a median angle of {angle:.1f} "
             f"degrees from Shades-of-Gray of the images, {least:.1f} from that of the images "
             f"{reading}",
+            file=sys.stderr,
+        )
+        return
+    others = [np.roll(thumbnails.illuminants, len(shades) // part, axis=0) for part in (2, 3, 4)]
+    exchanged = min(_median(shades, illuminants) for illuminants in others)
+    spread = min(_median(illuminants, thumbnails.illuminants) for illuminants in others)
+    if spread > EXCHANGED_MEDIAN / 2 and angle > UNRELATED * exchanged:
+        print(
+            f"WARNING: {file}: the illuminants of {camera} have a median angle of {angle:.1f} "
+            f"degrees from Shades-of-Gray of their images, and {exchanged:.1f} from that of other "
+            "images; they may stand in another order than the images",
             file=sys.stderr,
         )
 

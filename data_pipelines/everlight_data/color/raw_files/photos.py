@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, UInt16
 
 from everlight.color.thumbnails import below_saturation
 from everlight_data.color.photographs.linear_pictures import (
@@ -21,6 +21,8 @@ from everlight_data.texts import one_line
 
 PICTURES = (".png", ".tif", ".tiff")
 """Endings of pictures; every other file is read as a raw file."""
+ENCODED = (".jpg", ".jpeg", ".heic", ".heif", ".webp", ".avif")
+"""Endings of pictures whose colours are encoded for display."""
 # fmt: off
 RAW = (
     ".dng", ".arw", ".cr2", ".cr3", ".crw", ".erf", ".iiq", ".kdc", ".mef", ".mos", ".mrw",
@@ -28,6 +30,8 @@ RAW = (
 )
 """Endings of the raw files that are taken from a folder."""
 # fmt: on
+CLIPPED = 16
+"""Least number of values at a picture's maximum at which they count as clipped."""
 REMEDY = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels of 16 bits."
 
 
@@ -49,6 +53,11 @@ def list_photos(paths: Sequence[Path]) -> list[Path]:
     return photos
 
 
+def left_out_pictures(folder: Path) -> list[str]:
+    """Return the names of a folder's files of encoded colours, such as JPEG, which are not read."""
+    return sorted(path.name for path in folder.iterdir() if path.suffix.lower() in ENCODED)
+
+
 def is_picture(path: Path) -> bool:
     """Return True if a file is read as a PNG or TIFF and not as a raw file."""
     return path.suffix.lower() in PICTURES
@@ -62,8 +71,8 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
 
     Args:
       path: path of the file.
-      levels: levels that replace the file's; of a picture that states none they are 0 and its
-        maximum by default.
+      levels: levels that replace the file's; of a picture that states none they are 0 and that of
+        `unstated_white` by default.
 
     Raises:
       MissingDataError: the file does not exist.
@@ -88,6 +97,7 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
         flip=flip,
         path=path,
         levels=levels,
+        rendering=picture.rendering,
     )
 
 
@@ -101,7 +111,7 @@ def _picture_levels(
     black = black[[0, 1, 2, 1]] if len(black) == 3 else np.broadcast_to(black, 4)
     white = levels.white_level
     if white is None:
-        white = max(picture.white_level or (picture.pixels.max(),))
+        white = max(picture.white_level or (unstated_white(picture.pixels),))
         if picture.white_level and min(picture.white_level) < white:
             raise DataError(
                 f"{path} states different white levels {one_line(picture.white_level)}; give one "
@@ -114,3 +124,18 @@ def _picture_levels(
             "both levels of the sensor."
         )
     return black, int(white)
+
+
+def unstated_white(pixels: UInt16[np.ndarray, "h w 3"]) -> int:
+    """Return the white level of a picture that states none.
+
+    It is the maximum if `CLIPPED` values or more are at it, as where a sensor clips. Else nothing
+    is taken as clipped, and white is the greatest number of as many bits as the maximum needs.
+
+    Args:
+      pixels: values of the picture, `[h, w, 3]`.
+    """
+    maximum = int(pixels.max())
+    if np.count_nonzero(pixels == maximum) >= CLIPPED:
+        return maximum
+    return 2 ** maximum.bit_length() - 1

@@ -88,6 +88,8 @@ class RawImage(NamedTuple):
     """Path of the file."""
     levels: LevelArguments = FILE_LEVELS
     """Levels that the user gave instead of the file's."""
+    rendering: str = ""
+    """What a picture states of its colours or encoding, which sensor values do not have; or ""."""
 
 
 class SensorValues(NamedTuple):

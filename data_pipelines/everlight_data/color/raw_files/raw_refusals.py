@@ -37,6 +37,10 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
     rawpy = import_package("rawpy")
 
     def convert(error: Exception) -> DataError:
+        if _is_text(path):
+            return DataError(
+                f"{path} is not a raw file but text; give a DNG or a camera's raw file."
+            )
         if isinstance(error, rawpy.LibRawFileUnsupportedError | rawpy.LibRawNotImplementedError):
             return _refused_tag(path) or _unsupported_error(path, _reason(error))
         if isinstance(error, rawpy.LibRawError):
@@ -51,6 +55,13 @@ def refusing_raw(path: Path) -> AbstractContextManager[None]:
         )
 
     return converting(convert)
+
+
+def _is_text(path: Path) -> bool:
+    """Return True if the beginning of a file is text, which that of no raw file is."""
+    with path.open("rb") as file:
+        start = file.read(256)
+    return bool(start) and all(32 <= byte < 127 or byte in b"\t\n\r" for byte in start)
 
 
 def check_level_arguments(path: Path, levels: LevelArguments) -> None:

@@ -1,9 +1,10 @@
 """Levels below the stated white at which a sensor's channels clip, found in its values.
 
 A channel that clips is exactly constant wherever it clips, while another channel still follows the
-scene and its noise: that is the plateau. Uniform surfaces do not count, as all their channels are
-uniform. Plateaus with noise cannot be distinguished from bright surfaces of several colours; on a
-chart `chart_colors.mark_clipped` finds them.
+scene and its noise: that is the plateau. So is a surface on which all four photosites of a block
+have one value, as of a lamp that clips every channel. Other uniform surfaces do not count. Plateaus
+with noise cannot be distinguished from bright surfaces of several colours; on a chart
+`chart_colors.mark_clipped` finds them.
 """
 
 import numpy as np
@@ -60,8 +61,9 @@ def clipping_level(
     inside = minimum_filter(plane >= level, size=3, mode="constant")
     if inside.sum() < MIN_SITES:
         return None
-    others = (plane[inside] for plane in planes)
-    return level if any(_varies(values) for values in others) else None
+    others = [plane[inside] for plane in planes]
+    is_lamp = all(np.all(values == level) for values in others)
+    return level if is_lamp or any(_varies(values) for values in others) else None
 
 
 def _varies(values: Int[np.ndarray, "n"]) -> bool:

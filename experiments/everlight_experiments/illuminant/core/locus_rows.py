@@ -22,6 +22,9 @@ ON_LOCUS = ", on the CT curve"
 CAMERA = "The camera's white balance"
 """Name of the estimates by the camera's own white balance."""
 
+FAR = 0.1
+"""Distance from a CT curve, in R/G and B/G, from which an estimate has a warning."""
+
 
 @jax.jit
 def _nearest(locus, illuminants: Float[jax.Array, "n 3"]) -> LocusPoint:
@@ -57,6 +60,15 @@ class CurvePoint(NamedTuple):
             f"nearest on the CT curve: {self.kelvin:,.0f} K ({MIRED / self.kelvin:.1f} mired), r/g "
             f"{self.red:.4f}, b/g {self.blue:.4f}; {abs(self.distance):.4f} from it, on the {side} "
             "side"
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Return a warning if the estimate is farther from the point than lights usually are."""
+        if abs(self.distance) <= FAR:
+            return ()
+        return (
+            f"the estimate is {abs(self.distance):.4f} from the CT curve, more than {FAR:g}: the "
+            "curve may be another camera's, or the estimate wrong",
         )
 
     def cells(self) -> dict[str, str]:

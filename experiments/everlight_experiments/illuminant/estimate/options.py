@@ -112,7 +112,8 @@ class EstimateOptions:
     or TIFF has the one that it states, or 0."""
     main_white_level: Level | None = None
     """White level that replaces that of the main file or photo, in sensor units; without it a PNG
-    or TIFF has the one that it states, or its maximum."""
+    or TIFF has the one that it states, else its maximum if several values are at it, or that of
+    its bits."""
     second_black_level: Level | None = None
     """Black level that replaces the second file's, in sensor units."""
     second_white_level: Level | None = None

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from everlight.color import lux_feature
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
@@ -28,7 +28,7 @@ from everlight_data.color.raw_files.photo_whites import (
     describe_white,
     photo_white,
 )
-from everlight_data.color.raw_files.photos import is_picture, read_photo
+from everlight_data.color.raw_files.photos import is_picture, left_out_pictures, read_photo
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.color.tuning_files.libcamera import read_tuning
 from everlight_data.color.tuning_files.module_names import (
@@ -55,6 +55,12 @@ Others = Mapping[Path, Sequence[DescribedImage]]
 """Additional images by the camera of each photo."""
 
 
+MUCH_SATURATED = 0.2
+"""Share of saturated pixels from which an estimate has a warning."""
+EQUAL_CHANNELS = 1.0
+"""Angle in degrees from (1, 1, 1) below which an estimate has a warning."""
+
+
 class WrittenFiles(NamedTuple):
     """Files of a photo, and warnings about its sidecars."""
 
@@ -74,6 +80,13 @@ def deferred_photo_estimates(
     variants = {PHOTOS, LUX_MODELS} if "lux" in model.captures else {PHOTOS}
     refuse_unread(options, READERS, variants, f"{options.model} is {model.name} for {cameras}")
     photos = options.photos()
+    for folder in (path for path in options.files if path.is_dir()):
+        if names := left_out_pictures(folder):
+            print(
+                f"left out in {folder}: {', '.join(names[:3])}{', ...' if names[3:] else ''}, "
+                "whose colours are encoded for display",
+                file=sys.stderr,
+            )
     captures = _captures(photos, model, options)
     others = _additional_images(photos, model, options) if model.needs_others else {}
     curve = None if options.tuning is None else _read_curve(options.tuning, photos, model)
@@ -93,6 +106,7 @@ def deferred_photo_estimates(
         row = photo_row(photo, result.estimate, white, result.warnings)
         lines = _lines(photo, result, model, len(photos) == 1)
         if point is not None:
+            result = result._replace(warnings=(*result.warnings, *point.warnings()))
             row, lines = row | point.cells(), _with_point(lines, point, options.on_curve)
         if len(photos) == 1:
             what = "white point of the CT curve's point" if options.on_curve else "white point"
@@ -155,11 +169,45 @@ def estimate_photo(
         estimate = model.estimate(_described(photo, model, capture), others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
-    warnings = reasons_to_distrust(estimate, "images")
+    warnings = (*reasons_to_distrust(estimate, "images"), *file_warnings(photo))
+    warnings += white_warnings(estimate.illuminant)
     # Statistics are of no camera. C5 and CCMNet of several cameras read what identifies a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, estimate, tuple(warnings))
+
+
+def usable_pixels(photo: RawImage) -> Bool[np.ndarray, "h w"]:
+    """Return the pixels that estimates read: none that is saturated."""
+    return ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
+
+
+def file_warnings(photo: RawImage) -> tuple[str, ...]:
+    """Return warnings about a photo that may not have sensor values, or is mostly saturated."""
+    warnings = []
+    if photo.rendering:
+        warnings.append(
+            f"the file states a {photo.rendering}, so its values may not be linear sensor values, "
+            "of which an illuminant is estimated"
+        )
+    share = 1 - np.mean(usable_pixels(photo))
+    if share > MUCH_SATURATED:
+        warnings.append(
+            f"{share:.0%} of the pixels are left out as saturated, and the estimate is that of the "
+            "rest; expose less, or check the white level"
+        )
+    return tuple(warnings)
+
+
+def white_warnings(illuminant: Float[np.ndarray, "3"]) -> tuple[str, ...]:
+    """Return a warning if an illuminant has equal channels, which a sensor hardly sees as one."""
+    cosine = np.sum(illuminant) / (np.linalg.norm(illuminant) * np.sqrt(3))
+    if np.degrees(np.arccos(min(cosine, 1.0))) >= EQUAL_CHANNELS:
+        return ()
+    return (
+        "the estimate is about (1, 1, 1), as of clipped pixels below the stated white level, or of "
+        "a photo that is white-balanced already",
+    )
 
 
 def _with_point(lines: Sequence[str], point: CurvePoint, used: bool) -> list[str]:
@@ -216,9 +264,8 @@ def _described(
     Raises:
       DataError: the photo is black or saturated everywhere.
     """
-    usable = ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
     try:
-        return model.describe(photo.image, usable, capture)
+        return model.describe(photo.image, usable_pixels(photo), capture)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
 
@@ -261,9 +308,11 @@ def _lines(photo: RawImage, result: PhotoEstimate, model: ImageModel, single: bo
     described = describe_estimate(result.estimate, validated)
     if not single:
         return [f"{photo.path}: {described}"]
+    share = 1 - np.mean(usable_pixels(photo))
     return [
-        f"{photo.path}: {photo.camera or 'unnamed camera'}, black "
-        f"{black_text(photo)}, white {photo.white_level}; {model.name} {_trained_in_words(model)}",
+        f"{photo.path}: {photo.camera or 'unnamed camera'}, black {black_text(photo)}, white "
+        f"{photo.white_level}, {share:.1%} of pixels saturated; {model.name} "
+        f"{_trained_in_words(model)}",
         *([describe_score(result.estimate, validated)] if validated else []),
         f"illuminant: {described}",
     ]

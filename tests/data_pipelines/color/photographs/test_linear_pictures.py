@@ -180,3 +180,34 @@ def test_levels_of_other_kinds_are_refused(tmp_path):
     write((50714, 3, 1, 9, True))
     with pytest.raises(DataError, match="black level 9 does not lie between 0 and the white level"):
         read_photo(path)
+
+
+@pytest.mark.parametrize(
+    ("greatest", "times", "white"),
+    [
+        (40102, 1, 65535),
+        (40102, 16, 40102),
+        (16000, 15, 16383),
+        (16384, 1, 32767),
+        (65535, 1, 65535),
+    ],
+)
+def test_white_of_a_picture_that_states_none(tmp_path, rng, greatest, times, white):
+    """The brightest values counted as clipped, so that a picture without clipping lost them."""
+    pixels = rng.integers(1, greatest // 2, (24, 96, 3)).astype(np.uint16)
+    pixels.ravel()[:times] = greatest
+    path = tmp_path / "a.png"
+    path.write_bytes(imagecodecs.png_encode(pixels))
+    photo = read_photo(path)
+    assert photo.white_level == white
+    assert photo.rendering == ""
+
+
+def test_a_statement_of_encoded_colors_is_found(tmp_path, rng):
+    pixels = rng.integers(1, 65536, (24, 96, 3)).astype(np.uint16)
+    tiff, png = tmp_path / "a.tif", tmp_path / "a.png"
+    tifffile.imwrite(tiff, pixels, photometric="rgb", iccprofile=b"profile")
+    content = imagecodecs.png_encode(pixels)
+    png.write_bytes(content[:33] + png_chunk(b"gAMA", struct.pack(">I", 45455)) + content[33:])
+    assert read_photo(tiff).rendering == "colour profile"
+    assert read_photo(png).rendering == "gamma"

@@ -120,6 +120,20 @@ def test_images_of_8_bits_are_refused_plainly(tmp_path, rng):
     assert "give uint16 (images_u16, white at 65535) or floats" in str(no.value)
 
 
+def test_illuminants_of_other_images_are_warned_of(rng, capsys):
+    """Rows of a list stood in another order than the images, and the training was only worse."""
+    illuminants = rng.uniform(0.3, 1, (COUNT, 3))
+    images = dull_thumbnails(rng)[0]
+    images = images / images.mean(axis=(1, 2), keepdims=True) * illuminants[:, None, None] * 0.4
+    assert warnings(images, illuminants, capsys) == ([], [])
+    (line,), (angle, other) = warnings(images, np.roll(illuminants, 5, axis=0), capsys)
+    assert "they may stand in another order than the images" in line
+    assert angle > 0.9 * other
+    # Of one illuminant for all images no order can be wrong.
+    one = np.tile([0.2, 1, 0.9], (COUNT, 1))
+    assert not any("another order than" in text for text in warnings(images, one, capsys)[0])
+
+
 def test_no_real_camera_is_near_the_bounds(real_data, capsys):
     """Medians are 1.5 (Cube+) to 2.8 degrees (Olympus), 31.0 to 43.8 to the reciprocals.
 

@@ -121,3 +121,12 @@ def test_defective_pixels_above_a_plateau_do_not_hide_it(tmp_path):
     path = tmp_path / "a.dng"
     write_dng(path, np.uint16(np.round(values)), [BLACK] * 4, WHITE)
     np.testing.assert_allclose(measured_illuminant(path), neutral, rtol=0.01)
+
+
+def test_a_lamp_that_clips_all_channels_has_a_plateau():
+    """No other photosite is near its value; a grey card of equal numbers below it is none."""
+    values = np.random.default_rng(0).integers(600, 9000, (120, 160)).astype(np.uint16)
+    values[20:40, 30:60] = 13200
+    values[80:100, 30:60] = 9500
+    clipped = clipped_sites(values, np.full(values.shape, 512.0), WHITE)
+    np.testing.assert_array_equal(clipped, values == 13200)
