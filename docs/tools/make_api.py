@@ -13,6 +13,8 @@ import flax.linen as nn
 PACKAGES = ("color", "continual", "illuminant", "metrics", "models", "plots", "scenarios")
 PARTS = (
     "naive",
+    "parts.passes",
+    "parts.teacher",
     "parts.memory",
     "parts.exemplars",
     "parts.replayed",
