@@ -89,7 +89,7 @@ class RawImage(NamedTuple):
     levels: LevelArguments = FILE_LEVELS
     """Levels that the user gave instead of the file's."""
     rendering: str = ""
-    """What a picture states of its colours or encoding, which sensor values do not have; or ""."""
+    """A picture's statement of its colours or encoding, which sensor values do not have; or ""."""
 
 
 class SensorValues(NamedTuple):

@@ -20,7 +20,7 @@ _SETTINGS = ("learning-rate", "replay-batch-size", "weight-decay")
 
 
 def with_published_settings(
-    config: Any, methods: Sequence[Method], given: Sequence[str] = ()
+    config: Any, methods: Sequence[Method], options: Sequence[str] = ()
 ) -> Config:
     """Return a configuration in which methods have the published settings for its data and buffer.
 
@@ -30,7 +30,7 @@ def with_published_settings(
     Args:
       config: configuration of a run.
       methods: methods of the run.
-      given: options of the user, whose values published ones do not replace.
+      options: those that the user set, whose values published ones do not replace.
 
     Raises:
       DataError: no settings are known for the data or the buffer, or they were selected for another
@@ -64,7 +64,7 @@ def with_published_settings(
         words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
     if other_length := selected_length(config):
         words += f" {other_length}"
-    unset = {name.replace("-", "_"): None for name in given if name in _SETTINGS}
+    unset = {name.replace("-", "_"): None for name in options if name in _SETTINGS}
     published = {name: replace(row, **unset) for name, row in settings_of(settings).items()}
     return replace(
         config,

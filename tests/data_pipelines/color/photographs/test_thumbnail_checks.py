@@ -129,7 +129,7 @@ def test_illuminants_of_other_images_are_warned_of(rng, capsys):
     (line,), (angle, other) = warnings(images, np.roll(illuminants, 5, axis=0), capsys)
     assert "they may stand in another order than the images" in line
     assert angle > 0.9 * other
-    # Of one illuminant for all images no order can be wrong.
+    # No order can be wrong where all images have one illuminant.
     one = np.tile([0.2, 1, 0.9], (COUNT, 1))
     assert not any("another order than" in text for text in warnings(images, one, capsys)[0])
 

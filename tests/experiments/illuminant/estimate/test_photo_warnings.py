@@ -1,4 +1,4 @@
-"""What `estimate` says of photos that may not have a sensor's values."""
+"""Warnings of `estimate` about photos that may not have a sensor's values."""
 
 import csv
 from pathlib import Path
@@ -24,9 +24,9 @@ def warnings_of(folder, pixels, capsys, **tags):
     return row["warnings"], printed.out
 
 
-def scene(rng, light):
+def scene(rng, illuminant):
     reflectances = rng.uniform(0.1, 0.9, (40, 60, 1)) * rng.uniform(0.7, 1, (40, 60, 3))
-    return np.uint16(50_000 * reflectances * light)
+    return np.uint16(50_000 * reflectances * illuminant)
 
 
 def test_a_photo_of_a_sensor_has_no_warning(tmp_path, rng, capsys):
