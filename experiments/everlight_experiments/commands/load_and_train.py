@@ -4,6 +4,7 @@ The commands that train and `load_net` share it.
 """
 
 import dataclasses
+import inspect
 import itertools
 import shlex
 import sys
@@ -55,6 +56,12 @@ from everlight_experiments.run_folder.options import check_methods
 
 NETS_KEPT = ("Networks", f"after every task, in {NETS}/; `load_net` reads them")
 
+_READ_AS = {
+    "buffer-size": {"buffer_size", "exemplars_per_class"},
+    "exemplars-per-class": {"buffer_size", "exemplars_per_class"},
+    "replay-batch-size": {"replay_batch_size"},
+}
+"""Options of memories, and the parameters of methods that get their values."""
 _REMEDIES = {
     INCOMPATIBILITIES["pretrained transformer"]: "--net vit --pretrained ViT-B_16.npz",
     INCOMPATIBILITIES["task boundaries"]: "--boundaries",
@@ -111,18 +118,32 @@ def load_suite(options: RunOptions, added: Sequence[AddedData] = ()) -> Suite:
     methods = fitted_methods(options, next(iter(benchmarks.values())), applicable)
     ready = {name: bench for name, bench in benchmarks.items() if bench.prepare is None}
     trace_user_strategies(ready, methods)
-    lines = [*lines, *_lines_on_memory(ready, methods), *_lines_on_options(benchmarks)]
+    lines += _lines_on_memory(ready, methods)
+    lines += _lines_on_options(benchmarks, methods, options)
     methods = with_published(methods) if options.published else methods
     return Suite(benchmarks, methods, options, lines)
 
 
-def _lines_on_options(benchmarks: Benchmarks) -> list[str]:
-    """Return a line for the user on an option that a setting does not read."""
+def _lines_on_options(
+    benchmarks: Benchmarks, methods: Sequence[Method], options: RunOptions
+) -> list[str]:
+    """Return lines for the user on options that a setting, or no method of the run, reads."""
     changed = [benchmark.selection.changed for benchmark in benchmarks.values()]
     names = {option.rpartition(".")[2] for options in changed for option in options}
-    if "epochs" not in names or "online" not in benchmarks:
-        return []
-    return ["--epochs changes nothing in the setting online, which has one pass over each task"]
+    lines = []
+    if "epochs" in names and "online" in benchmarks:
+        lines.append(
+            "--epochs changes nothing in the setting online, which has one pass over each task"
+        )
+    # Published settings are chosen by the buffer.
+    if WORD not in options.hyperparameters and not any(method.derived for method in methods):
+        read = {name for method in methods for name in inspect.signature(method.factory).parameters}
+        lines += [
+            f"--{option} changes nothing: no method of this run reads it"
+            for option, parameters in _READ_AS.items()
+            if option in names and not read & parameters
+        ]
+    return lines
 
 
 def requested_methods(options: RunOptions) -> list[Method]:

@@ -188,3 +188,18 @@ def test_iirc_has_pretrained_layers_with_features_alone(features):
     config = replace(PRESETS["demo"], features=features)
     result = iirc.capabilities_of(config, feature_head("features", 10))
     assert ("pretrained layers" in result) == (features is not None)
+
+
+@pytest.mark.parametrize(
+    ("methods", "lines"),
+    [
+        ("SI", ["--buffer-size", "--replay-batch-size"]),
+        ("SI ER", []),
+        ("ER-balanced", ["--replay-batch-size"]),
+    ],
+)
+def test_memory_options_that_no_method_reads_are_named(methods, lines):
+    words = f"digits --methods {methods} --buffer-size 20"
+    suite = load_suite(options_of("run", [*words.split(), "--replay-batch-size", "8"]))
+    unread = [line.partition(" ")[0] for line in suite.lines if "no method of this run" in line]
+    assert unread == lines
