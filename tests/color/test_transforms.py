@@ -1,5 +1,7 @@
 """Colour transforms by least squares against float64 and colour-science."""
 
+import warnings
+
 import colour
 import jax
 import jax.numpy as jnp
@@ -158,6 +160,15 @@ def test_three_colors_however_close_are_valid(seed, condition):
 def test_colors_that_span_too_little_are_invalid(source, rng):
     target = jnp.asarray(rng.uniform(0, 1, (10, 3)), jnp.float32)
     assert invalid(fit_compiled(jnp.asarray(source, jnp.float32), target))
+
+
+def test_two_colors_in_float64_arrays_are_invalid(rng):
+    """The bound was that of float64, and the products those of float32."""
+    colors = rng.uniform(0.1, 1, (2, 3))
+    source = colors[rng.integers(0, 2, 500)] * rng.uniform(0.2, 1, (500, 1))
+    with warnings.catch_warnings(action="error"):
+        fit = fit_color_transform(source, rng.uniform(0, 1, (500, 3)))
+    assert invalid(fit)
 
 
 @pytest.mark.parametrize("normalize", [None, "mean", "scale"])
