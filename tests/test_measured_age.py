@@ -152,9 +152,9 @@ def test_rows_that_were_measured_apart_have_the_code_of_their_commit(monkeypatch
 
 
 def test_equal_runs_have_the_files_of_their_command_and_strategies():
-    run = EqualRun("everlight run digits --methods LwF 'online EWC'", "", "")
+    run = EqualRun("everlight run digits --methods LwF 'online EWC' SGD", "", "")
     strategies = {path for path in run.files if path.startswith("lib/everlight/continual/strat")}
-    assert {Path(path).stem for path in strategies} >= {"lwf", "ewc"}
+    assert {Path(path).stem for path in strategies} >= {"lwf", "ewc", "naive"}
     assert "experiments/everlight_experiments/images/config.py" in run.files
 
 

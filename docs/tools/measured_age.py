@@ -23,7 +23,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from docs.tools import measured
-from docs.tools.measured import ROOT, STRATEGIES, Entry, Table
+from docs.tools.measured import OTHER_NAMES, ROOT, STRATEGIES, Entry, Table
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import COMMANDS
@@ -48,7 +48,8 @@ class EqualRun:
 
         Without the files of other methods, of which a named one may import a part.
         """
-        methods = [METHODS[word] for word in shlex.split(self.command) if word in METHODS]
+        words = [OTHER_NAMES.get(word.casefold(), word) for word in shlex.split(self.command)]
+        methods = [METHODS[word] for word in words if word in METHODS]
         named, of_methods = map(factory_files, (methods, METHODS.values()))
         files = files_with_strategies([self.command], methods)
         return frozenset(files) - (of_methods - named)
