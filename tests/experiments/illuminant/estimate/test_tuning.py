@@ -13,6 +13,7 @@ from everlight.color.white_points import neutral_white_point
 from everlight.illuminant.image_model import untrained_model
 from everlight_data.color.raw_files.calibrations import read_dng_calibration
 from everlight_data.errors import DataError
+from everlight_experiments.illuminant.core.locus_rows import CurvePoint
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.estimate.photos import deferred_photo_estimates
@@ -135,3 +136,10 @@ def test_a_photo_without_a_camera_is_by_the_models_only_one(options, tmp_path):
     # A model of several cameras may be used for another one.
     several = replace(model, cameras=("imx708", "imx477"))
     assert deferred_photo_estimates(replace(options, tuning=tuning), several)
+
+
+@pytest.mark.parametrize(
+    ("distance", "warned"), [(0.11, True), (-0.11, True), (0.1, False), (-0.02, False)]
+)
+def test_an_estimate_far_from_the_curve_is_warned_of(distance, warned):
+    assert bool(CurvePoint(4000.0, 0.6, 0.5, distance).warnings()) == warned
