@@ -116,7 +116,7 @@ def fit_color_transform(
             f"source has {source.shape[0]} pixels; a 3x3 transform needs at least 3"
         )
 
-    # NumPy's float64 is computed in float32 unless 64 bits are enabled, which the bound has to know.
+    # The bound has to know that NumPy's float64 is computed in float32, unless 64 bits are enabled.
     source, target = jnp.asarray(source), jnp.asarray(target)
     # Bound on the rounding error of each column, including the propagated error of earlier ones,
     # which grows where columns are nearly parallel. A shorter column is linearly dependent.

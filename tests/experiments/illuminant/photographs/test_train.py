@@ -289,7 +289,10 @@ def test_c5_reads_other_photos_of_the_folder_by_the_same_camera(tmp_path, monkey
 def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitted, extra, warned):
     """These are C5 and CCMNet of several cameras, and methods that learn nothing."""
     actual = Estimate(
-        np.ones(3), ChromaticityInterval(0, 0, 1.0), OutOfDistributionScore(0.0, 1.0), False
+        np.array([0.5, 1, 0.6]),
+        ChromaticityInterval(0, 0, 1.0),
+        OutOfDistributionScore(0.0, 1.0),
+        False,
     )
     model = SimpleNamespace(
         fitted=fitted,
@@ -299,6 +302,7 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
         estimate=lambda *arguments: actual,
     )
     monkeypatch.setattr(photos, "_described", lambda photo, model, capture: None)
+    monkeypatch.setattr(photos, "file_warnings", lambda photo: ())
     monkeypatch.setattr(photos, "photo_calibration", lambda photo, matrices: None)
     photo = SimpleNamespace(path=Path("a.dng"), camera=camera)
     result = photos.estimate_photo(photo, model)
