@@ -169,8 +169,11 @@ def estimate_photo(
         estimate = model.estimate(_described(photo, model, capture), others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
-    warnings = (*reasons_to_distrust(estimate, "images"), *file_warnings(photo))
-    warnings += white_warnings(estimate.illuminant)
+    warnings = [
+        *reasons_to_distrust(estimate, "images"),
+        *file_warnings(photo),
+        *white_warnings(estimate.illuminant),
+    ]
     # Statistics are of no camera. C5 and CCMNet of several cameras read what identifies a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
