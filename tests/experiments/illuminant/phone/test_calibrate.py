@@ -303,7 +303,11 @@ def test_files_that_were_found_are_not_summed_again(folder, tmp_path, monkeypatc
 
 
 def test_every_file_that_is_no_photo_is_named(folder, tmp_path):
-    refused(folder, tmp_path, r"6 of 6 pairs: .*IMG_0\.dng is trunc.*IMG_5\.dng is trunc")
+    refused(
+        folder,
+        tmp_path,
+        r"6 of 6 pairs: .*IMG_0\.dng is not a raw file but text.*IMG_5\.dng is not",
+    )
 
 
 class KnownCharts:
