@@ -41,6 +41,8 @@ class PhotoEstimate(NamedTuple):
     path: Path
     estimate: Estimate
     warnings: tuple[str, ...]
+    saturated: float
+    """Share of the pixels that are left out as saturated."""
 
 
 class FileEstimate(NamedTuple):

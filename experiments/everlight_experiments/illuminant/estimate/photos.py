@@ -19,6 +19,7 @@ from everlight.illuminant.pair_estimate import (
     describe_score,
     reasons_to_distrust,
 )
+from everlight.metrics.angular import angular_error
 from everlight_data.color.photographs.lux_lists import lux_of_photos
 from everlight_data.color.profiles.sidecars import write_sidecars
 from everlight_data.color.raw_files.calibrations import other_camera, photo_calibration
@@ -169,15 +170,16 @@ def estimate_photo(
         estimate = model.estimate(_described(photo, model, capture), others, calibration)
     except UnsuitableImageError as error:
         raise DataError(f"{photo.path}: {error}.") from error
+    saturated = saturated_share(photo)
     warnings = [
         *reasons_to_distrust(estimate, "images"),
-        *file_warnings(photo),
+        *file_warnings(photo, saturated),
         *white_warnings(estimate.illuminant),
     ]
     # Statistics are of no camera. C5 and CCMNet of several cameras read what identifies a new one.
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
-    return PhotoEstimate(photo.path, estimate, tuple(warnings))
+    return PhotoEstimate(photo.path, estimate, tuple(warnings), saturated)
 
 
 def usable_pixels(photo: RawImage) -> Bool[np.ndarray, "h w"]:
@@ -185,27 +187,35 @@ def usable_pixels(photo: RawImage) -> Bool[np.ndarray, "h w"]:
     return ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
 
 
-def file_warnings(photo: RawImage) -> tuple[str, ...]:
-    """Return warnings about a photo that may not have sensor values, or is mostly saturated."""
+def saturated_share(photo: RawImage) -> float:
+    """Return the share of a photo's pixels that estimates leave out as saturated."""
+    return float(1 - np.mean(usable_pixels(photo)))
+
+
+def file_warnings(photo: RawImage, saturated: float) -> tuple[str, ...]:
+    """Return warnings about a photo that may not have sensor values, or is mostly saturated.
+
+    Args:
+      photo: photo.
+      saturated: its `saturated_share`.
+    """
     warnings = []
     if photo.rendering:
         warnings.append(
             f"the file states a {photo.rendering}, so its values may not be linear sensor values, "
             "of which an illuminant is estimated"
         )
-    share = 1 - np.mean(usable_pixels(photo))
-    if share > MUCH_SATURATED:
+    if saturated > MUCH_SATURATED:
         warnings.append(
-            f"{share:.0%} of the pixels are left out as saturated, and the estimate is that of the "
-            "rest; expose less, or check the white level"
+            f"{saturated:.0%} of the pixels are left out as saturated, and the estimate is that of "
+            "the rest; expose less, or check the white level"
         )
     return tuple(warnings)
 
 
 def white_warnings(illuminant: Float[np.ndarray, "3"]) -> tuple[str, ...]:
     """Return a warning if an illuminant has equal channels, which a sensor hardly sees as one."""
-    cosine = np.sum(illuminant) / (np.linalg.norm(illuminant) * np.sqrt(3))
-    if np.degrees(np.arccos(min(cosine, 1.0))) >= EQUAL_CHANNELS:
+    if angular_error(jnp.asarray(illuminant), jnp.ones(3)) >= EQUAL_CHANNELS:
         return ()
     return (
         "the estimate is about (1, 1, 1), as of clipped pixels below the stated white level, or of "
@@ -311,10 +321,9 @@ def _lines(photo: RawImage, result: PhotoEstimate, model: ImageModel, single: bo
     described = describe_estimate(result.estimate, validated)
     if not single:
         return [f"{photo.path}: {described}"]
-    share = 1 - np.mean(usable_pixels(photo))
     return [
         f"{photo.path}: {photo.camera or 'unnamed camera'}, black {black_text(photo)}, white "
-        f"{photo.white_level}, {share:.1%} of pixels saturated; {model.name} "
+        f"{photo.white_level}, {result.saturated:.1%} of pixels saturated; {model.name} "
         f"{_trained_in_words(model)}",
         *([describe_score(result.estimate, validated)] if validated else []),
         f"illuminant: {described}",

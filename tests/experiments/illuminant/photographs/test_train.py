@@ -302,9 +302,9 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
         estimate=lambda *arguments: actual,
     )
     monkeypatch.setattr(photos, "_described", lambda photo, model, capture: None)
-    monkeypatch.setattr(photos, "file_warnings", lambda photo: ())
+    monkeypatch.setattr(photos, "saturated_share", lambda photo: 0.0)
     monkeypatch.setattr(photos, "photo_calibration", lambda photo, matrices: None)
-    photo = SimpleNamespace(path=Path("a.dng"), camera=camera)
+    photo = SimpleNamespace(path=Path("a.dng"), camera=camera, rendering="")
     result = photos.estimate_photo(photo, model)
     expected = "taken by Maker C3, and the model was trained for A1 or B2: across cameras"
     assert [(expected in warning) for warning in result.warnings] == [True] * warned
