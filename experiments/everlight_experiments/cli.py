@@ -15,7 +15,7 @@ from everlight_data.errors import DataError
 from everlight_data.names import did_you_mean
 from everlight_experiments.command_end import end_by_error, remove_unused_folders
 from everlight_experiments.errors import UsageError
-from everlight_experiments.run_folder.interruption import stop_on_signals
+from everlight_experiments.run_folder.interruption import stop_on_signals, uninterrupted
 from everlight_experiments.terminal import aligned_rows, printable_output
 
 HELP = ("-h", "--help")
@@ -287,7 +287,9 @@ def options_type(name: str, arguments: list[str]) -> type:
 
 def _import_target(place: str) -> Any:
     module, _, name = place.partition(":")
-    return getattr(importlib.import_module(f"everlight_experiments.{module}"), name)
+    # NumPy prints a traceback where an extension module's import of it is interrupted.
+    with uninterrupted():
+        return getattr(importlib.import_module(f"everlight_experiments.{module}"), name)
 
 
 def _overview(group: str = "") -> str:

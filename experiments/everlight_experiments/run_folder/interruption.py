@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import Any
 
 # Windows has no SIGHUP.
 SIGNALS = tuple(
@@ -58,12 +59,28 @@ def stop_on_signals(before_end: Callable[[], None] = lambda: None) -> Iterator[N
     for number in heeded:
         signal.signal(number, _receive)
     try:
-        with _ending_thread(heeded, before_end):
+        with _ending_thread(heeded, before_end), _silent_callbacks():
             yield
     finally:
         for number in heeded:
             signal.signal(number, before[number])
         _Signals.received = None
+
+
+@contextmanager
+def _silent_callbacks() -> Iterator[None]:
+    """Print no traceback where a callback, such as JAX's of the garbage collector, drops a stop."""
+    before = sys.unraisablehook
+
+    def report(dropped: Any) -> None:
+        if not isinstance(dropped.exc_value, StoppedError):
+            before(dropped)
+
+    sys.unraisablehook = report
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 @contextmanager

@@ -84,6 +84,26 @@ def test_a_signal_that_was_swallowed_is_raised_at_the_next_safe_point():
     assert interruption.signal_received() is None
 
 
+def test_a_signal_inside_a_callback_is_raised_later_and_prints_nothing(capsys):
+    """JAX has a callback of the garbage collector, where Python prints an error and goes on."""
+    done = []
+
+    class Dropped:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    @interruption.stop_on_signals()
+    def stopped():
+        Dropped()
+        done.append("goes on")
+        interruption.stop_if_requested()
+
+    with pytest.raises(interruption.StoppedError):
+        stopped()
+    assert done == ["goes on"]
+    assert capsys.readouterr().err == ""
+
+
 STUCK = """
 import signal, sys, time
 from everlight_experiments.run_folder.interruption import stop_on_signals, uninterrupted
