@@ -26,7 +26,12 @@ from everlight_experiments.illuminant.estimate.options import (
     EstimateOptions,
     FileEstimate,
 )
-from everlight_experiments.illuminant.estimate.photos import write_photo
+from everlight_experiments.illuminant.estimate.photos import (
+    file_warnings,
+    saturated_share,
+    white_warnings,
+    write_photo,
+)
 from everlight_experiments.run_folder.options import refuse_unread
 
 
@@ -58,7 +63,10 @@ def _estimate(options: EstimateOptions, model: PairModel, pair: tuple[Path, Path
         f"condition number of their colours {result.condition:.1f}"
     ]
     for view, photo, trained in zip(VIEWS, (main, second), model.cameras, strict=True):
-        remarks = other_camera(photo.camera, [trained], f"{view} file ")
+        remarks = [
+            *other_camera(photo.camera, [trained], f"{view} file "),
+            *(f"{view} file: {text}" for text in file_warnings(photo, saturated_share(photo))),
+        ]
         result = result._replace(warnings=(*result.warnings, *remarks))
         lines.append(
             f"{photo.path}: {photo.camera or 'unnamed camera'}, black {black_text(photo)}, "
@@ -73,6 +81,8 @@ def _estimate(options: EstimateOptions, model: PairModel, pair: tuple[Path, Path
         estimate = getattr(result.estimates, view)
         if estimate is None:
             continue
+        remarks = [f"{view} view: {text}" for text in white_warnings(estimate.illuminant)]
+        result = result._replace(warnings=(*result.warnings, *remarks))
         lines.append(f"{view} view: {describe_score(estimate)}")
         lines.append(f"illuminant of the {view} view: {describe_estimate(estimate)}")
         whites[view] = photo_white(photo, estimate.illuminant)

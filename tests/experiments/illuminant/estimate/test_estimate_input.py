@@ -128,6 +128,17 @@ def test_a_pair_by_other_cameras_is_warned_of(tmp_path, use_net, capsys):
     assert table_of(tmp_path)[0]["warnings"] == warning
 
 
+def test_saturated_views_and_equal_channels_are_warned_of(tmp_path, small_pair, use_net):
+    use_net(answering(pair_estimates([1, 1, 1])))
+    second = tiles() @ TRANSFORM
+    second[:24] = 2
+    (result,) = estimate(settings_for(small_pair(second=second), tmp_path))
+    *_, saturated, equal = result.warnings
+    # Demosaicing spreads the 40% to their border.
+    assert saturated.startswith("second file: 42% of the pixels are left out as saturated")
+    assert equal.startswith("main view: the estimate is about (1, 1, 1)")
+
+
 @pytest.mark.parametrize("far", [False, True])
 def test_the_second_view_has_an_estimate_of_its_own(tmp_path, small_pair, use_net, capsys, far):
     estimates = pair_estimates([0.5, 1, 0.6], [0.8, 1, 0.4])
