@@ -20,6 +20,11 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
     features = config.features is not None
     if features and config.pretrained is not None:
         raise DataError("--pretrained and --features both replace the network; give one of them")
+    if config.pixels == "unit" and is_released(config.pretrained, config.net):
+        raise DataError(
+            "--pixels unit: the released network was trained on pixels normalized by its own mean "
+            "and deviation; give --pixels channels"
+        )
     if features and config.augmentation != "none":
         raise DataError("--augmentation changes images; leave out --features")
     if config.compute_budget is not None and "online" in settings:

@@ -20,7 +20,7 @@ from everlight_experiments.continual.benchmarks.config import UNNAMED
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config, MethodSettings
-from everlight_experiments.images.methods.published import settings_of
+from everlight_experiments.images.methods.published import SETTING_OPTIONS, settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED
 from everlight_experiments.run_folder.options import Counts, Preset
 
@@ -59,8 +59,6 @@ PAPER_METHODS: dict[str, Method] = {
     name: row._replace(name=name, published=None) for name, row in _ROWS.items()
 }
 _SIZES = sorted(_FASHION.methods["ER"])
-_REPLACED = ("learning-rate", "replay-batch-size", "weight-decay")
-"""Options that the authors' settings have for some methods or all."""
 _FROM_TRICKS = [name for name in PAPER_METHODS if name.startswith("ER with")]
 
 
@@ -103,7 +101,7 @@ class PaperConfig:
         for option in options:
             if option == "buffer-size":
                 raise DataError(f"--{option} is not read here; give --buffer-sizes")
-            if option not in _REPLACED:
+            if option not in SETTING_OPTIONS:
                 continue
             field = option.replace("-", "_")
             names = [name for name in self.methods if getattr(rows[name], field) is not None]

@@ -131,6 +131,12 @@ def test_where_it_changes_nothing_it_is_refused(words, reason):
         loaded(*FIRST, *words)
 
 
+def test_other_pixels_than_a_released_networks_are_refused():
+    words = ("--net", "vit", "--pretrained", "ViT-B_16.npz", "--pixels", "unit")
+    with pytest.raises(DataError, match=r"^--pixels unit: .*; give --pixels channels$"):
+        loaded(*SMALL, *words)
+
+
 def test_seeds_of_a_program_are_data_and_not_constants():
     """Another seed's statistics are leaves of the same shapes, which compile nothing again."""
     benchmark = loaded(*FIRST)

@@ -15,7 +15,7 @@ from everlight_experiments.images.methods.published_settings import (
 
 WORD = "published"
 """Word that stands for published settings in `--hyperparameters`."""
-_SETTINGS = ("learning-rate", "replay-batch-size", "weight-decay")
+SETTING_OPTIONS = ("learning-rate", "replay-batch-size", "weight-decay")
 """Options that published settings have."""
 
 
@@ -64,7 +64,7 @@ def with_published_settings(
         words += f" None are published there for {', '.join(others)}: the benchmark's are kept."
     if other_length := selected_length(config):
         words += f" {other_length}"
-    unset = {name.replace("-", "_"): None for name in options if name in _SETTINGS}
+    unset = {name.replace("-", "_"): None for name in options if name in SETTING_OPTIONS}
     published = {name: replace(row, **unset) for name, row in settings_of(settings).items()}
     return replace(
         config,
