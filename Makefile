@@ -47,7 +47,7 @@ test-medium: $(VENV)/ready ## the tests of more than 0.6 seconds, and those unde
 	$(TEST) -m "medium and not slow" tests
 	$(TEST) -m "not slow" $(HOOK) $(HOOKED)
 
-# Quick tests of every folder: about a minute.
+# Quick tests of most folders: about a minute.
 QUICK := tests/color/test_transforms.py tests/color/test_radiometry.py \
 	tests/metrics/test_accuracy_matrix.py tests/metrics/test_angular.py \
 	tests/models/test_heads.py tests/scenarios/test_class_incremental.py \
