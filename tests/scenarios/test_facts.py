@@ -64,7 +64,7 @@ def test_statistics_by_hand():
 
 
 def test_statistics_refuse_a_fact_without_a_subject():
-    """It is of no type; as a number of pieces less one it would be SPO of the task before."""
+    """Such a fact has no type and would count in the task before."""
     pieces = np.array([[0, 1, 2], [-1, -1, -1]])
     with pytest.raises(ValueError, match=r"^pieces: fact 1, \[-1, -1, -1\], has no subject"):
         split_statistics(pieces, np.array([0, 1]), examples((0, 0)))

@@ -240,11 +240,13 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
             "^rate=0.5 with one class; give 0, or 2 classes or more$",
         ),
         (
-            lambda: streams.permuted_pixels(3, 30, jax.random.key(0))(IMAGES[0], jnp.int32(3)),
+            lambda: streams.permuted_pixels(3, 30, jax.random.key(0))(
+                jnp.asarray(IMAGES[0]), jnp.int32(3)
+            ),
             "^task=3; give 0 to 2$",
         ),
         (
-            lambda: streams.rotated(ANGLES)(IMAGES[0], jnp.int32(7)),
+            lambda: streams.rotated(ANGLES)(jnp.asarray(IMAGES[0]), jnp.int32(7)),
             "^task=7; give 0 to 2$",
         ),
     ],
