@@ -81,6 +81,8 @@ class TaskGenerator(NamedTuple):
     renew: Callable[[PyTree], PyTree] | None = None
     """Function that changes the parameters before every task, such as one that sets the head to
     0; None changes nothing."""
+    most_tasks: int | None = None
+    """Most tasks whose samples have an index of 32 bits; None is any number."""
 
 
 class Batch(NamedTuple):

@@ -37,6 +37,11 @@ def test_a_task_of_fewer_classes_and_several_tasks_are_refused():
         append_task(sequence(0, 2, 3), sequence(0, 1, 2))
     with pytest.raises(ArgumentError, match="task has 2 tasks"):
         append_task(sequence(0, 1, 3), sequence(0, 2, 3))
+    two = sequence(2, 3, 4)
+    labels = np.repeat(two.test.labels, 2, axis=1)
+    two = two._replace(test=two.test._replace(labels=jax.numpy.asarray(labels)))
+    with pytest.raises(ArgumentError, match=r"^task has 2 labels per sample; give one$"):
+        append_task(sequence(0, 2, 3), two)
     tests = experience_sequence(TRAIN[:2], LABELS[:2], TEST[:1], TEST_LABELS[:1], 3)
     with pytest.raises(ArgumentError, match="2 tasks and 1 test sets"):
         append_task(tests, sequence(2, 3, 4))

@@ -79,12 +79,23 @@ def test_padding_has_no_label_within_tasks():
     [
         ([[0, 1, 2], [3]], r"tasks have \[1, 3\] classes; give equally many in every task"),
         ([[0, 1], [2, 2]], "tasks do not have the 4 classes of the sequence once"),
+        ([[1, 2], [3, 0]], "^tasks have class 2 in task 0, the sequence in task 1; give the tasks"),
     ],
 )
-def test_labels_within_tasks_need_tasks_of_one_size(tasks, message):
+def test_labels_within_tasks_need_the_tasks_of_the_sequence_of_one_size(tasks, message):
     sequence = class_incremental(TRAIN, TEST, [[0, 1], [2, 3]], 4)
     with pytest.raises(ValueError, match=message):
         relabel_within_tasks(sequence, tasks)
+
+
+def test_a_task_without_validation_samples_is_not_tested_on_them():
+    """A tenth of ten samples is one, and of nine it is none."""
+    nine = class_incremental(TRAIN[1:], TEST, [[1, 2], [0], [3]], 4, valid_fraction=0.1)
+    with pytest.raises(ValueError, match=r"^task 1 has no validation sample to test on; give a"):
+        on_validation(nine)
+    ten = class_incremental(TRAIN, TEST, [[1, 2], [0], [3]], 4, valid_fraction=0.1)
+    tested = on_validation(ten)
+    np.testing.assert_array_equal((tested.test_member & tested.test.mask).sum(axis=1), [2, 1, 1])
 
 
 @pytest.mark.parametrize(

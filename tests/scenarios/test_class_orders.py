@@ -83,7 +83,8 @@ def test_without_validation_nothing_else_changes():
     valid = sequence.tasks.valid
     back = result._replace(tasks=result.tasks._replace(valid=valid))
     jax.tree.map(np.testing.assert_array_equal, back, sequence)
-    assert not scenarios.replace_test_with_validation(result).test.mask.any()
+    with pytest.raises(ValueError, match="task 0 has no validation sample"):
+        scenarios.replace_test_with_validation(result)
 
 
 @pytest.mark.parametrize("shape", [(30, 4, 5, 3), (30, 7), (30, 4, 5)])

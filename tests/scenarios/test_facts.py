@@ -63,6 +63,13 @@ def test_statistics_by_hand():
     np.testing.assert_array_equal(result.examples, [[0, 1, 2], [2, 0, 0]])
 
 
+def test_statistics_refuse_a_fact_without_a_subject():
+    """Such a fact has no type and would count in the task before."""
+    pieces = np.array([[0, 1, 2], [-1, -1, -1]])
+    with pytest.raises(ValueError, match=r"^pieces: fact 1, \[-1, -1, -1\], has no subject"):
+        split_statistics(pieces, np.array([0, 1]), examples((0, 0)))
+
+
 def test_tasks_that_list_their_facts_are_joined():
     pieces, task = join_tasks([PIECES[1:3], PIECES[[3, 0]]])
     np.testing.assert_array_equal(pieces, PIECES[[1, 2, 3, 0]])

@@ -62,6 +62,14 @@ def test_a_piece_introduces_what_it_holds_first():
     assert so_far == {0, 1, 2, 3}
 
 
+def test_the_first_piece_of_its_task_introduces_a_class_without_training_samples():
+    train, test = np.array([0, 0, 1, 1]), np.array([0, 1, 2])
+    sequence = online_stream(train, test, [[0], [1, 2]], 3, pieces=2)
+    np.testing.assert_array_equal(sequence.tasks.classes[0], [True, False, False])
+    np.testing.assert_array_equal(sequence.tasks.classes[2], [False, True, True])
+    assert sequence.tasks.classes.sum() == 3
+
+
 def test_the_test_sets_are_those_of_the_tasks():
     sequence, tasks = stream(pieces=3), class_incremental(TRAIN, TEST, TASKS, 4)
     chex.assert_trees_all_equal(sequence.test, tasks.test)

@@ -130,6 +130,13 @@ def test_drawn_transforms_have_the_permutations_or_uniform_angles_of_their_key()
         )
         for task in tasks:
             np.testing.assert_allclose(drawn(key, task), same(image, task), rtol=1e-5, atol=1e-6)
+    # The first task keeps its pixels, and is rotated.
+    unchanged, turned = (
+        streams.draw_transform(name, 3, 30, key)(image, tasks[0])
+        for name in ("permuted", "rotated")
+    )
+    np.testing.assert_array_equal(unchanged, image)
+    assert not np.allclose(turned, image)
     with pytest.raises(ValueError, match="'mirrored' is not a stream"):
         streams.draw_transform("mirrored", 3, 30, key)
 
@@ -217,6 +224,30 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
         (
             lambda: streams.recurring_classes(TRAIN, TEST[:3], [[0], [3]], 4),
             "class 3 is in 1 tasks",
+        ),
+        (
+            lambda: streams.recurring_classes(
+                TRAIN, TEST, [[0, 1]], 4, valid_fraction=np.array([0.2, -0.1, 0, 0])
+            ),
+            "^valid_fraction=-0.1; give 0 or more, and less than 1$",
+        ),
+        (
+            lambda: streams.domain_incremental(TRAIN, TEST, 2, 4, valid_fraction=1.0),
+            "^valid_fraction=1.0; give 0 or more, and less than 1$",
+        ),
+        (
+            lambda: streams.noisy_labels(np.zeros(4, int), 1, 0.5),
+            "^rate=0.5 with one class; give 0, or 2 classes or more$",
+        ),
+        (
+            lambda: streams.permuted_pixels(3, 30, jax.random.key(0))(
+                jnp.asarray(IMAGES[0]), jnp.int32(3)
+            ),
+            "^task=3; give 0 to 2$",
+        ),
+        (
+            lambda: streams.rotated(ANGLES)(jnp.asarray(IMAGES[0]), jnp.int32(7)),
+            "^task=7; give 0 to 2$",
         ),
     ],
 )

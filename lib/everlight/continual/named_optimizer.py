@@ -44,7 +44,8 @@ def named_optimizer(
 
     Raises:
       ValueError: optax has no such factory, with the nearest names, it does not take the
-        arguments, or its optimizer needs more than gradients and parameters, as `lbfgs` does.
+        arguments, `momentum` is 1 or more, or its optimizer needs more than gradients and
+        parameters, as `lbfgs` does.
     """
     name, values, options = parse_call(text)
     factory = getattr(optax, name, None)
@@ -61,6 +62,9 @@ def named_optimizer(
     for key, value in options.items():
         if not isinstance(value, int | float):
             raise ArgumentError(Argument(key, value), remedy=("give a number",))
+    momentum = options.get("momentum") or 0
+    if not momentum < 1:
+        raise ArgumentError(Argument("momentum", momentum), remedy=("give less than 1",))
     try:
         update = factory(learning_rate, **options)
     # Factories check their numbers in various ways.
@@ -68,7 +72,7 @@ def named_optimizer(
         raise ArgumentError(" ".join(str(error).split())) from error
     check_optimizer(update, _PARAMS)
     plain = name == "sgd" and not options.get("nesterov")
-    rate = learning_rate / (1 - (options.get("momentum") or 0)) if plain else None
+    rate = learning_rate / (1 - momentum) if plain else None
     options_text = "".join(f" and {key} {value:g}" for key, value in options.items())
     called = "SGD" if name == "sgd" else name.capitalize()
     if weight_decay:

@@ -45,6 +45,8 @@ def plot_accuracy_over_time(
 ) -> Axes:
     """Plot the mean accuracy after every task, with a band of one standard deviation over runs.
 
+    It is the sample's standard deviation; a single run has no band.
+
     Args:
       curves: each run's accuracy after every task by name, as fractions;
         `metrics.accuracy_over_time` computes it from an accuracy matrix.
@@ -94,8 +96,9 @@ def _curve_with_band(
 ) -> None:
     style = line_style(index)
     times = first + np.arange(values.shape[1])
-    mean, spread = values.mean(axis=0), values.std(axis=0)
+    mean = values.mean(axis=0)
     axes.plot(times, mean, label=name, marker="o", markersize=3, **style._asdict())
     if len(values) > 1:
+        spread = values.std(axis=0, ddof=1)
         axes.fill_between(times, mean - spread, mean + spread, color=style.color, alpha=0.15, lw=0)
     axes.set_xticks(times if len(times) <= 12 else times[::3])

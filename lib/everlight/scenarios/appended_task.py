@@ -23,11 +23,11 @@ def append_task(sequence: TaskSequence, task: TaskSequence) -> TaskSequence:
 
     Raises:
       ValueError: `task` has several tasks or fewer classes; or the sequence has fewer test sets
-        than tasks, or samples of several labels.
+        than tasks; or samples of one of both have several labels.
     """
     tasks, classes = sequence.tasks.classes.shape
-    added, total = task.tasks.classes.shape
-    _check(sequence, tasks, classes, added, total)
+    total = task.tasks.classes.shape[1]
+    _check(sequence, task)
     known = jnp.pad(sequence.tasks.classes, [(0, 0), (0, total - classes)])
     introduced = task.tasks.classes & ~known.any(axis=0)
     combined = sequence.tasks._replace(
@@ -51,7 +51,9 @@ def append_task(sequence: TaskSequence, task: TaskSequence) -> TaskSequence:
     )
 
 
-def _check(sequence: TaskSequence, tasks: int, classes: int, added: int, total: int) -> None:
+def _check(sequence: TaskSequence, task: TaskSequence) -> None:
+    tasks, classes = sequence.tasks.classes.shape
+    added, total = task.tasks.classes.shape
     if added != 1:
         raise ArgumentError(f"task has {added} tasks; give a sequence of one")
     if total < classes:
@@ -59,6 +61,11 @@ def _check(sequence: TaskSequence, tasks: int, classes: int, added: int, total: 
     tests = sequence.test_member.shape[0]
     if tests != tasks:
         raise ArgumentError(f"sequence has {tasks} tasks and {tests} test sets; give one per task")
+    for name, one in (("sequence", sequence), ("task", task)):
+        parts = one.tasks.train, one.tasks.valid, one.test
+        labels = max(part.labels.shape[-1] for part in parts)
+        if labels > 1:
+            raise ArgumentError(f"{name} has {labels} labels per sample; give one")
 
 
 def _stack(samples: Samples, more: Samples) -> Samples:

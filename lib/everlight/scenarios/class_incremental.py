@@ -32,8 +32,8 @@ def class_incremental(
       test_labels: class of each test sample, `[m]`.
       tasks: classes of each task, in order; every class belongs to exactly one task.
       classes: number of outputs of the head.
-      valid_fraction: validation fraction of the training samples, one value or one per class,
-        `[c]`.
+      valid_fraction: validation fraction of the training samples, rounded down to whole samples
+        (in floating point: 0.29 of 100 gives 28); one value or one per class, `[c]`.
       test_offset: index of the first test sample in the data set; None is n. Indices beyond the
         data are not detected, since the function does not receive the images.
 
@@ -41,13 +41,7 @@ def class_incremental(
       ValueError: a class is in no task or in two, a label is out of range, a fraction is outside
         [0, 1), or a task has no training or test samples. The message names the fault.
     """
-    fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
-    wrong = fractions[~((fractions >= 0) & (fractions < 1))]
-    if len(wrong):
-        raise ArgumentError(
-            Argument("valid_fraction", float(wrong[0])),
-            remedy=("give 0 or more, and less than 1",),
-        )
+    fractions = fractions_of_classes(valid_fraction, classes)
     train_labels, test_labels = np.asarray(train_labels), np.asarray(test_labels)
     class_task = _task_of_classes(tasks, classes)
     for name, labels in (("train_labels", train_labels), ("test_labels", test_labels)):
@@ -76,7 +70,21 @@ def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
 
     If the original test union is longer, arrays keep its length, so the same compiled programs
     serve both.
+
+    Raises:
+      ValueError: a task has no validation sample.
     """
+    counts = jnp.sum(sequence.tasks.valid.mask, axis=1)
+    if not isinstance(counts, jax.core.Tracer) and not counts.all():
+        raise ArgumentError(
+            f"task {int(jnp.argmin(counts))} has no validation sample to test on; give a larger "
+            "valid_fraction, or more samples"
+        )
+    return validation_as_test(sequence)
+
+
+def validation_as_test(sequence: TaskSequence) -> TaskSequence:
+    """Return `replace_test_with_validation` of a sequence whose tasks may have no such samples."""
     valid = sequence.tasks.valid
     tasks, slots = valid.mask.shape
     test = jax.tree.map(lambda leaf: leaf.reshape(tasks * slots, *leaf.shape[2:]), valid)
@@ -118,7 +126,14 @@ def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]])
     position = np.zeros(sequence.class_task.shape[0], int)
     if sorted(np.concatenate(tasks).tolist()) != list(range(len(position))):
         raise ArgumentError(f"tasks do not have the {len(position)} classes of the sequence once")
-    for members in tasks:
+    class_task = np.asarray(sequence.class_task)
+    for number, members in enumerate(tasks):
+        other = [member for member in members if class_task[member] != number]
+        if other:
+            raise ArgumentError(
+                f"tasks have class {other[0]} in task {number}, the sequence in task "
+                f"{class_task[other[0]]}; give the tasks of the sequence"
+            )
         position[list(members)] = np.arange(len(members))
 
     def relabel(samples: Samples) -> Samples:
@@ -184,6 +199,24 @@ def _task_of_classes(tasks: Sequence[Sequence[int]], classes: int) -> Int[np.nda
     if np.any(class_task < 0):
         raise ArgumentError(f"class {np.argmin(class_task)} is in no task; put it in one")
     return class_task
+
+
+def fractions_of_classes(
+    valid_fraction: float | Float[np.ndarray, "c"], classes: int
+) -> Float[np.ndarray, "c"]:
+    """Return the validation fraction of each class.
+
+    Raises:
+      ValueError: a fraction is outside [0, 1).
+    """
+    fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
+    wrong = fractions[~((fractions >= 0) & (fractions < 1))]
+    if len(wrong):
+        raise ArgumentError(
+            Argument("valid_fraction", float(wrong[0])),
+            remedy=("give 0 or more, and less than 1",),
+        )
+    return fractions
 
 
 def first_of_each_class(

@@ -13,6 +13,7 @@ from everlight.scenarios.class_incremental import (
     class_incremental,
     relabel_within_tasks,
     replace_test_with_validation,
+    validation_as_test,
 )
 from everlight.scenarios.shapes import pad_sequences, pad_training
 from everlight.scenarios.streams import recurring_classes
@@ -149,7 +150,7 @@ def class_incremental_by_seed(
     largest = order_sequence(order, 0)
     if recurring or blurry:
         largest = pad_training(largest, largest_uneven_task(largest, recurring, blurry))
-    shapes = [largest, *([replace_test_with_validation(largest)] if np.any(valid_fraction) else [])]
+    shapes = [largest, *([validation_as_test(largest)] if np.any(valid_fraction) else [])]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
         drawn = seed_sequence(seed)

@@ -33,8 +33,9 @@ def experience_sequence(
 ) -> TaskSequence:
     """Build a sequence whose task t trains on the samples `train[t]` of a data set.
 
-    A task introduces the classes that no earlier task trains on. A class that is only tested counts
-    as introduced by the last task. With known task identity (task-incremental), a test sample is
+    A task introduces the classes that no earlier task trains on. A class that is only tested is
+    introduced by no task and never counts as seen; `class_task` gives it the last test set. With
+    known task identity (task-incremental), a test sample is
     scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
 
     All indices count in one data set, whose samples `StoredImages` holds. Where a benchmark has its

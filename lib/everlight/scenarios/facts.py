@@ -150,11 +150,17 @@ def split_statistics(
       examples: facts that the images show.
 
     Raises:
-      ValueError: an example shows an unknown fact.
+      ValueError: an example shows an unknown fact, or a fact has no subject.
     """
     check_sizes(pieces=(pieces, 0), fact_task=(fact_task, 0))
     check_range("fact_task", fact_task, 0, len(fact_task) - 1)
     check_range("examples.fact", examples.fact, 0, len(fact_task) - 1)
+    nameless = np.flatnonzero(pieces[:, 0] < 0)
+    if len(nameless):
+        raise ArgumentError(
+            f"pieces: fact {nameless[0]}, {pieces[nameless[0]].tolist()}, has no subject; leave it "
+            "out"
+        )
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)
 

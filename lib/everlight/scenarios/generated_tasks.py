@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 from everlight.base import Samples, TaskGenerator
 from everlight.checks import Between, NotEmpty, PositiveInt, check_range, checked
 from everlight.errors import ArgumentError
+from everlight.scenarios.experiences import MAX_SAMPLES
 
 Labels = Annotated[Int[np.ndarray, "n"], Between(0), NotEmpty]
 TestLabels = Annotated[Int[np.ndarray, "m"], Between(0), NotEmpty]
@@ -29,7 +30,8 @@ def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> 
     Args:
       labels: class of each training image, `[n]`; the images are the first n of the data set.
       classes: number of classes.
-      count: number of stored images, at least n.
+      count: number of stored images, at least n. Times the number of tasks it is at most 2^31, the
+        number of samples that indices of 32 bits count (`TaskGenerator.most_tasks`).
 
     Raises:
       ValueError: a label is not below `classes`, or `count` is below n.
@@ -45,7 +47,12 @@ def permuted_tasks(labels: Labels, classes: PositiveInt, count: PositiveInt) -> 
         row = jax.random.randint(key, (size,), 0, len(labels))
         return _samples(number * count + row, image_labels[row])
 
-    return TaskGenerator(lambda key: jnp.int32(-1), lambda number, key: number + 1, draw)
+    return TaskGenerator(
+        lambda key: jnp.int32(-1),
+        lambda number, key: number + 1,
+        draw,
+        most_tasks=MAX_SAMPLES // count,
+    )
 
 
 @checked

@@ -33,7 +33,8 @@ def online_stream(
 
     Test samples follow the training samples in the data set; there is no validation. The test sets
     are those of the tasks, so an evaluation after every piece gives one accuracy per task. A piece
-    introduces the classes whose first sample it holds.
+    introduces the classes whose first sample it holds; a class without training samples is
+    introduced by the first piece of its task.
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
@@ -65,7 +66,8 @@ def online_stream(
             )
         groups.extend(np.array_split(samples, pieces))
     labels = [train_labels[group] for group in groups]
-    first = np.array([[label in piece for piece in labels] for label in range(classes)]).argmax(1)
+    held = np.array([[label in piece for piece in labels] for label in range(classes)])
+    first = np.where(held.any(axis=1), held.argmax(axis=1), class_task * pieces)
     number = np.arange(len(groups))
     stream = Task(
         stack_samples(groups, [piece[:, None] for piece in labels]),

@@ -26,7 +26,7 @@ from everlight.checks import (
     checked,
 )
 from everlight.errors import Argument, ArgumentError
-from everlight.scenarios.class_incremental import first_of_each_class
+from everlight.scenarios.class_incremental import first_of_each_class, fractions_of_classes
 from everlight.scenarios.experiences import experience_sequence
 
 Transform = Callable[[Float[Array, "*shape"], Int[Array, ""]], Float[Array, "*shape"]]
@@ -66,11 +66,14 @@ def domain_incremental(
       test_samples: test samples of each task, redrawn; None is all.
       label_maps: new label of each class in each task (`permuted_labels`); None keeps the labels.
       seed: random seed of the draws.
-      valid_fraction: validation fraction of the training samples, the first ones of each class.
+      valid_fraction: validation fraction of the training samples, the first ones of each class,
+        rounded down.
 
     Raises:
-      ValueError: a label is out of range, or more samples are wanted than there are.
+      ValueError: a label is out of range, `label_maps` has another shape or a label out of range,
+        `valid_fraction` is 1, or more samples are wanted than there are.
     """
+    fractions = fractions_of_classes(valid_fraction, classes)
     rng = np.random.default_rng(seed)
     count = len(train_labels) + len(test_labels)
     maps = np.tile(np.arange(classes), (tasks, 1)) if label_maps is None else label_maps
@@ -78,7 +81,7 @@ def domain_incremental(
         raise ArgumentError(f"label_maps has shape {maps.shape}; give [{tasks}, {classes}]")
     check_range("label_maps", maps, 0, classes - 1)
     _check_labels(train_labels, test_labels, classes)
-    validates = first_of_each_class(train_labels, np.full(classes, valid_fraction))
+    validates = first_of_each_class(train_labels, fractions)
     all_labels = np.concatenate([train_labels, test_labels])
     index, labels = {}, {}
     for name, places, limit in (
@@ -128,15 +131,19 @@ def permuted_pixels(tasks: PositiveInt, pixels: PositiveInt, key: PRNGKeyArray) 
     The first task keeps the order of the pixels. Channels of a pixel stay together.
 
     Args:
-      tasks: number of tasks.
+      tasks: number of tasks. The function's task is less; a traced one that is not is the last.
       pixels: height times width.
       key: random key of the permutations.
+
+    Raises:
+      ValueError: by the function, a task is out of range.
     """
     keys = jax.random.split(key, tasks)
     orders = jax.vmap(lambda key: jax.random.permutation(key, pixels))(keys)
     orders = orders.at[0].set(jnp.arange(pixels))
 
     def permute(image: Float[Array, "h w c"], task: Int[Array, ""]) -> Float[Array, "h w c"]:
+        check_range("task", task, 0, tasks - 1)
         return image.reshape(pixels, -1)[orders[task]].reshape(image.shape)
 
     return permute
@@ -152,11 +159,16 @@ def rotated(
     from outside is 0.
 
     Args:
-      degrees: angle of each task, in degrees.
+      degrees: angle of each task, in degrees. The function's task is less than their number; a
+        traced one that is not is the last.
+
+    Raises:
+      ValueError: by the function, a task is out of range.
     """
     angles = jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
 
     def rotate(image: Float[Array, "h w c"], task: Int[Array, ""]) -> Float[Array, "h w c"]:
+        check_range("task", task, 0, len(angles) - 1)
         height, width = image.shape[:2]
         cosine, sine = jnp.cos(angles[task]), jnp.sin(angles[task])
         down = (jnp.arange(height) - (height - 1) / 2)[:, None]
@@ -221,7 +233,8 @@ def draw_transform(
     """Return a stream's transform with permutations or angles that a random key draws.
 
     As in Mammoth (aimagelab/mammoth), the angles are uniform in [0, 180) degrees and in no order,
-    and the first task is permuted too.
+    the first task's included. The first task keeps the order of the pixels; in Mammoth it is
+    permuted too.
 
     Args:
       name: permuted (pixels), rotated, or permuted-labels, which leaves inputs as they are.
@@ -256,15 +269,17 @@ def recurring_classes(
       tasks: classes of each task, in order.
       classes: number of outputs of the head.
       seed: random seed of the division.
-      valid_fraction: validation fraction of the training samples, the first ones of each class; one
-        value or one per class, `[c]`.
+      valid_fraction: validation fraction of the training samples, the first ones of each class,
+        rounded down; one value or one per class, `[c]`.
 
     Raises:
-      ValueError: a class is out of range, has fewer training samples than tasks, or no test sample.
+      ValueError: a class is out of range, has fewer training samples than tasks, or no test sample;
+        or a fraction is outside [0, 1).
     """
+    fractions = fractions_of_classes(valid_fraction, classes)
     _check_labels(train_labels, test_labels, classes)
     rng = np.random.default_rng(seed)
-    validates = first_of_each_class(train_labels, np.broadcast_to(valid_fraction, classes))
+    validates = first_of_each_class(train_labels, fractions)
     parts: list[list[np.ndarray]] = [[] for _ in tasks]
     for label in sorted({label for task in tasks for label in task}):
         members = np.flatnonzero((train_labels == label) & ~validates)
@@ -322,11 +337,15 @@ def noisy_labels(
       seed: random seed of the draw.
 
     Raises:
-      ValueError: a label is out of range.
+      ValueError: a label is out of range, or a label is to be wrong with one class.
     """
     check_range("labels", labels, 0, classes - 1)
     rng = np.random.default_rng(seed)
     wrong = rng.choice(len(labels), round(rate * len(labels)), replace=False)
+    if classes == 1 and len(wrong):
+        raise ArgumentError(
+            Argument("rate", rate), " with one class", remedy=("give 0, or 2 classes or more",)
+        )
     noisy = np.array(labels)
     noisy[wrong] = (noisy[wrong] + rng.integers(1, max(classes, 2), len(wrong))) % classes
     return noisy

@@ -9,6 +9,8 @@ from everlight.base import Outputs, Samples, Setup, TaskGenerator
 from everlight.continual.engine import learn_generated
 from everlight.continual.objectives import regression_objective
 from everlight.continual.strategies import naive, shrink_and_perturb
+from everlight.scenarios import permuted_tasks
+from tests.refusals import refused
 
 RATE, TASKS, STEPS, BATCH, PROBE = 0.1, 3, 4, 2, 5
 
@@ -129,6 +131,17 @@ def test_the_program_does_not_grow_with_the_number_of_tasks():
         return str(traced).replace(str(tasks), "T")
 
     assert shapes(1777) == shapes(2999)
+
+
+def test_no_task_has_samples_beyond_the_indices_of_32_bits():
+    """60,000 images have the indices of 35,791 tasks below 2^31 = 2,147,483,648."""
+    setup, generator = setup_of(), permuted_tasks(np.array([0, 1]), 2, 60_000)
+    index = generator.draw(generator.next_task(jnp.int32(35_789), None), 9, jax.random.key(0)).index
+    assert set(np.asarray(index)) <= {35_790 * 60_000, 35_790 * 60_000 + 1}
+    refused(
+        "^tasks=35792; give 35791 or less$",
+        lambda: learn_generated(setup, naive(setup), generator, 35_792, 1, jax.random.key(1)),
+    )
 
 
 def test_samples_and_changes_of_tasks_have_keys_of_their_own():

@@ -123,6 +123,8 @@ def test_the_optimizer_is_optaxs(text, created, implicit):
         ("sgd:momentm=1", "momentm"),
         ("sgd:momentum", "NAME=NUMBER"),
         ("sgd:momentum='a'", "momentum='a'; give a number"),
+        ("sgd:momentum=1", "^momentum=1; give less than 1$"),
+        ("sgd:momentum=1.5,nesterov=True", "^momentum=1.5; give less than 1$"),
         ("polyak_sgd", "takes max_learning_rate first; give one that takes a learning_rate"),
         ("lookahead", "takes fast_optimizer first"),
         ("lbfgs", r"from only .* \(TypeError: .*'value'.*\); give one that needs no value"),

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from everlight.continual.engine import Protocol, Run, run_sequence
-from everlight.continual.strategies import experience_replay, icarl, naive
+from everlight.continual.strategies import experience_replay, gdumb, icarl, naive
+from everlight.metrics import accuracies_in_order
 from tests.continual.engine.short_runs import KEY, SEQUENCE, SIZES, run_of, trained
 from tests.single_run import drive_run
 
@@ -58,6 +59,26 @@ def test_epochs_that_repeat_stored_samples_are_evaluated_to_their_end():
     steps = np.asarray(result.within_tasks.steps)
     np.testing.assert_array_equal(steps.max(axis=(1, 2)), result.usage.steps)
     assert (steps[0] > 0).sum() < (steps[2] > 0).sum()
+
+
+def test_every_evaluation_counts_where_the_steps_on_batches_train_nothing():
+    """GDumb is evaluated at the same batches as naive; each evaluation trains a new network."""
+
+    def few_epochs(setup):
+        return gdumb(setup, buffer_size=12, epochs=2, batch_size=4)
+
+    protocol = replace(PROTOCOL, updates_per_batch=2)
+    plain, result = trained(naive, protocol), trained(few_epochs, protocol)
+    expected, steps = np.asarray(plain.within_tasks.steps), np.asarray(result.within_tasks.steps)
+    np.testing.assert_array_equal(expected.max(axis=(1, 2)), plain.usage.steps)
+    np.testing.assert_array_equal(steps[0], expected[0])
+    accuracies = np.asarray(result.within_tasks.evaluation.class_incremental)
+    after = np.asarray(result.evaluation.class_incremental)
+    np.testing.assert_array_equal(np.isfinite(accuracies).all(axis=-1), expected > 0)
+    in_order = accuracies_in_order(accuracies, steps, after).reshape(3, -1, 3)
+    np.testing.assert_array_equal(in_order[:, -1], after)
+    count = np.isfinite(in_order).all(axis=-1).sum(axis=1)
+    np.testing.assert_array_equal(count, (expected > 0).sum(axis=(1, 2)))
 
 
 def test_missing_evaluations_are_nan_in_compiled_driven_and_vmapped_runs():

@@ -21,6 +21,16 @@ def test_a_diverged_order_counts_as_an_accuracy_of_zero():
     assert choice.chosen == "1 (edge of the grid)"
 
 
+def test_a_diverged_order_counts_less_than_every_criterion_if_these_are_negative():
+    """Minus a loss: a diverged run counts as twice the worst, -1.8."""
+    choice = choose_hyperparameter((1, 10), np.array([[-0.5, -0.4], [np.nan, np.nan]]))
+    assert choice.hyperparameter == 1
+    worst = np.array([[np.nan, -0.1], [-0.9, -0.9]])
+    choice = choose_hyperparameter((1, 10), worst)
+    assert choice.hyperparameter == 10
+    np.testing.assert_allclose(choice.tried, [-0.95, -0.9])
+
+
 def test_a_grid_with_ties_over_all_seeds_is_flat_and_has_no_edge():
     """Ties are those of `tied_candidates`, which has its own test."""
     near = choose_hyperparameter((1, 10), np.array([[0.6, 0.5], [0.5, 0.56]]))

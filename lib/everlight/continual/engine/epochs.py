@@ -148,9 +148,14 @@ def learn_epoch(
                 progress.memory, progress.learner, jax.random.fold_in(keys.evaluations, number)
             )
 
-        interval = protocol.evaluate_steps
         (memory, learner, sums), state = _run_evaluated_steps(
-            take_step, evaluate_step, start, state, steps=steps, interval=interval
+            take_step,
+            evaluate_step,
+            start,
+            state,
+            steps=steps,
+            interval=protocol.evaluate_steps,
+            updates=protocol.updates_per_batch,
         )
     samples = strategy.valid_data(memory, task)
     size = protocol.evaluation_batch
@@ -171,9 +176,13 @@ def _run_evaluated_steps(
     *,
     steps: Int[Array, ""],
     interval: int,
+    updates: int,
 ) -> tuple[EpochProgress, SequenceState]:
     """Return the progress after an epoch's steps, and the state with evaluations in between."""
     at, result = (state.task, state.epoch), state.result
+    # A strategy that trains nothing in steps takes them back from the learner's count.
+    recorded = jnp.max(result.within_tasks.steps, initial=0)
+    before = jnp.maximum(recorded, start.learner.step)
 
     def run_part(number: Int[Array, ""], carry: tuple) -> tuple:
         progress, within = carry
@@ -182,7 +191,7 @@ def _run_evaluated_steps(
         progress = jax.lax.fori_loop(first, last, take_step, progress)
         row = evaluate_step(progress, number)
         well = all_finite((progress.learner.params, progress.sums.loss, result.losses))
-        row = StepEvaluations(nan_where(~well, row), progress.learner.step)
+        row = StepEvaluations(nan_where(~well, row), before + last * updates)
         within = jax.tree.map(lambda rows, new: rows.at[*at, number].set(new), within, row)
         return progress, within
 

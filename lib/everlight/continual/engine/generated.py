@@ -16,6 +16,7 @@ from everlight.continual.engine.evaluation import PROBE, gather_inputs, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
 from everlight.continual.engine.tasks import init_learner
 from everlight.continual.engine.updates import call_hook, train_step
+from everlight.errors import Argument, ArgumentError
 
 
 class GeneratedResult(NamedTuple):
@@ -72,7 +73,14 @@ def learn_generated(
       batch_size: samples per step.
       probe: samples per task, on whose outputs after the task `Setup.measure` is computed.
       prequential: true computes the objective's metric of each batch before it is learned.
+
+    Raises:
+      ValueError: there are more tasks than the generator has.
     """
+    if generator.most_tasks is not None and tasks > generator.most_tasks:
+        raise ArgumentError(
+            Argument("tasks", tasks), remedy=(f"give {generator.most_tasks} or less",)
+        )
     key_learning, key_tasks = jax.random.split(key)
     first, later = jax.random.split(key_tasks)
     roles = sequence_keys(key_learning)

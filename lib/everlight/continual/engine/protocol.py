@@ -21,7 +21,8 @@ class Protocol:
 
     Raises:
       ValueError: a count is below 1; a factor of the learning rate is not positive; `select` is
-        unknown; or `select` is "best", or there are milestones, without boundaries.
+        unknown; `select` is "best" without boundaries; or there are milestones without boundaries
+        or with `new_optimizer=False`.
     """
 
     epochs: PositiveInt = 10

@@ -100,7 +100,8 @@ class StepEvaluations(NamedTuple):
     """Result of the objective on all test samples. Floats are NaN where none took place, and from
     then on where a loss or the parameters were not finite."""
     steps: Int[Array, "t e n"]
-    """Optimizer steps from the start of the sequence; 0 where no evaluation took place."""
+    """Optimizer steps from the start of the sequence; 0 where no evaluation took place. Steps on a
+    batch count even if they train nothing, as in GDumb."""
 
 
 class SequenceResult(NamedTuple):

@@ -60,7 +60,8 @@ def choose_hyperparameter(
     Args:
       hyperparameters: tried values, ascending, at least one.
       criteria: criterion of each value on each validation seed, `[s, n]`; NaN where the run
-        diverged, which counts as 0.
+        diverged. That counts as 0, or as twice the least criterion if this is negative, and so
+        never above a criterion.
 
     Raises:
       ValueError: the numbers of values and of criteria differ.
@@ -70,7 +71,8 @@ def choose_hyperparameter(
             f"criteria has {len(criteria)} rows; give {len(hyperparameters)}, one per value"
         )
     diverged = np.isnan(criteria)
-    scores = np.where(diverged, 0, criteria).astype(float)
+    least = np.min(criteria, where=~diverged, initial=0)
+    scores = np.where(diverged, 2 * least, criteria).astype(float)
     tried = scores.mean(axis=1)
     best = int(np.argmax(tried))
     return Choice(

@@ -19,8 +19,9 @@ def target_objective(
     """Return the objective of a loss between a sample's outputs and its target.
 
     A sample's label is a number from which its target follows, such as its index, and no class. The
-    metric is minus the loss. An evaluation keeps the mean loss on every test set, `[tests]`. The
-    Fisher information is the empirical one. All outputs count from the first task on.
+    metric is minus the loss. An evaluation keeps the mean loss on every test set, `[tests]`, 0 on
+    one without samples. The Fisher information is the empirical one. All outputs count from the
+    first task on.
 
     Args:
       loss: function from one sample's outputs and its target to its loss.

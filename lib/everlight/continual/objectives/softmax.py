@@ -140,7 +140,7 @@ def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Acc
 def accuracy_row(
     sequence: TaskSequence, per_sample: Accuracies, seen: Bool[Array, "c"]
 ) -> Accuracies:
-    """Return both accuracies on every task's test set, averaged over its samples."""
+    """Return both accuracies on every task's test set, averaged over its samples; 0 without any."""
     member = sequence.test_member & sequence.test.mask
     count = jnp.maximum(jnp.sum(member, axis=1), 1)
     return Accuracies(*(jnp.sum(jnp.where(member, row, 0), axis=1) / count for row in per_sample))
