@@ -90,3 +90,16 @@ def test_scores_over_time_are_those_of_every_task():
         single = open_set.open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
         for actual, part in zip(result, single, strict=True):
             np.testing.assert_allclose(actual[task], part, rtol=1e-6)
+
+
+@pytest.mark.parametrize("padding", [0, 1])
+def test_the_roc_ends_at_1_and_takes_the_top_of_a_vertical_step(padding):
+    """The unknown sample is the second of three: the curve goes (0, ½), (1, ½), (1, 1)."""
+    bits = ([True] * 3, [True, False, True], [True] * 3)
+    correct, known, mask = (jnp.array(row + [False] * padding) for row in bits)
+    confidence = jnp.array([0.9, 0.5, 0.3] + [1.0] * padding)
+    points = jnp.array([0, 0.5, 1])
+    result = open_set.open_set_scores(confidence, correct, known, mask, points)
+    np.testing.assert_allclose(result.roc, [0.5, 0.5, 1])
+    alone = open_set.open_set_scores(confidence, correct, mask, mask, points)
+    assert np.isnan(alone.roc).all()

@@ -64,6 +64,19 @@ def test_features_that_are_0_have_no_rank_and_no_nan():
     assert np.isfinite(jax.grad(weight_norm)(nothing)).all()
 
 
+def test_the_stable_rank_of_all_singular_values_is_at_most_their_number():
+    """The cumulative sum of equal shares may end below 1."""
+    ranks = [int(stable_rank(jnp.eye(size), 1.0)) for size in range(1, 13)]
+    assert ranks == list(range(1, 13))
+
+
+def test_features_that_nearly_overflow_have_their_rank_and_infinite_ones_none():
+    great = 2e38 * jnp.eye(4)
+    assert float(effective_rank(great)) == pytest.approx(4)
+    assert int(stable_rank(great)) == 4
+    assert np.isnan(jax.jit(effective_rank)(great * 2))
+
+
 def test_the_norm_of_all_parameters():
     assert float(weight_norm({"a": jnp.array([3.0, 0]), "b": jnp.array([[4.0]])})) == 5
 
