@@ -45,6 +45,9 @@ def test_what_cannot_be_fused_is_refused():
     recording = np.zeros(2, int)
     refused("window=0; give 1 or more", lambda: fuse_adjacent(np.ones((2, 3)), recording, 0))
     endless = np.array([[1.0], [-np.inf]])
-    refused("confidence holds -inf", lambda: fuse_adjacent(endless, recording, 1))
+    refused(
+        "confidence holds 1 values that are not finite",
+        lambda: fuse_adjacent(endless, recording, 1),
+    )
     labels = np.zeros(2, int)
     refused(r"windows\[1\]=0", lambda: fused_accuracies(np.ones((2, 3)), labels, recording, (1, 0)))

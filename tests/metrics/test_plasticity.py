@@ -65,9 +65,8 @@ def test_features_that_are_0_have_no_rank_and_no_nan():
 
 
 def test_the_stable_rank_of_all_singular_values_is_at_most_their_number():
-    """The cumulative sum of equal shares may end below 1."""
-    ranks = [int(stable_rank(jnp.eye(size), 1.0)) for size in range(1, 13)]
-    assert ranks == list(range(1, 13))
+    """The cumulative sum of twelve times 1 / 12 ends below 1."""
+    assert int(stable_rank(jnp.eye(12), 1.0)) == 12
 
 
 def test_features_that_nearly_overflow_have_their_rank_and_infinite_ones_none():

@@ -8,12 +8,12 @@ from typing import Annotated
 import numpy as np
 from jaxtyping import Float, Int
 
-from everlight.checks import FINITE, NotEmpty, PositiveInt, checked
+from everlight.checks import NotEmpty, PositiveInt, check_finite, checked
 
 
 @checked
 def fuse_adjacent(
-    confidence: Annotated[Float[np.ndarray, "m c"], FINITE],
+    confidence: Float[np.ndarray, "m c"],
     recording: Int[np.ndarray, "m"],
     window: PositiveInt,
 ) -> Float[np.ndarray, "m c"]:
@@ -29,6 +29,7 @@ def fuse_adjacent(
     Raises:
       ValueError: a confidence is not finite, or the window has no frame.
     """
+    check_finite("confidence", confidence)
     total, recording = np.array(confidence, np.float64), np.asarray(recording)
     for apart in range(1, min(window, len(recording))):
         same = recording[apart:] == recording[:-apart]
@@ -40,7 +41,7 @@ def fuse_adjacent(
 
 @checked
 def fused_accuracies(
-    confidence: Annotated[Float[np.ndarray, "m c"], FINITE, NotEmpty],
+    confidence: Annotated[Float[np.ndarray, "m c"], NotEmpty],
     labels: Int[np.ndarray, "m"],
     recording: Int[np.ndarray, "m"],
     windows: tuple[PositiveInt, ...],
