@@ -44,7 +44,8 @@ def _task_age(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
 def _check_no_skip(task: Int[Array, "n"]) -> None:
     if isinstance(task, jax.core.Tracer):
         return
-    skipped = np.setdiff1d(np.arange(np.max(task)), task)
+    begun = np.asarray(task)
+    skipped = np.setdiff1d(np.arange(begun.max()), begun)
     if len(skipped):
         raise ArgumentError(f"task skips {skipped[0]}; give an evaluation within every task begun")
 
@@ -156,8 +157,8 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
       ValueError: also where a task before the last one has no evaluation.
     """
     tasks = accuracies.shape[1]
-    _check_no_skip(task)
     during = _task_age(task, tasks).T == 0
+    _check_no_skip(task)
     lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
     ends = during & _is_last_of_task(task)
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
