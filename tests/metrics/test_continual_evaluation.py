@@ -78,7 +78,7 @@ def test_one_task_has_no_gap():
 
 @pytest.mark.parametrize("task", [[0, 2, 2], [1, 1, 1]])
 def test_a_task_that_is_skipped_has_no_gap(task):
-    """It counted as an accuracy of 0 just before the next task."""
+    """A skipped task counted as an accuracy of 0 just before the next one."""
     values = jnp.full((3, 3), 0.9).at[1, 0].set(0.2)
     refused(f"task skips {1 - task[0]}; give", lambda: stability_gap(values, jnp.array(task)))
     assert np.isnan(jax.jit(stability_gap)(values, jnp.array(task)))

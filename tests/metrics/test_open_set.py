@@ -101,5 +101,5 @@ def test_the_roc_ends_at_1_and_takes_the_top_of_a_vertical_step(padding):
     points = jnp.array([0, 0.5, 1])
     result = open_set.open_set_scores(confidence, correct, known, mask, points)
     np.testing.assert_allclose(result.roc, [0.5, 0.5, 1])
-    alone = open_set.open_set_scores(confidence, correct, mask, mask, points)
-    assert np.isnan(alone.roc).all()
+    known_only = open_set.open_set_scores(confidence, correct, mask, mask, points)
+    assert np.isnan(known_only.roc).all()

@@ -131,7 +131,7 @@ def open_set_scores(
     """
     curve = rejection_curve(confidence, correct, known, mask)
     roc = jnp.interp(unknown_accepted, curve.unknown_accepted, curve.known_accepted)
-    # Where the last two points have the same x, `interp` reads the first of them.
+    # At the last x, `interp` reads the last point but one if the two have the same x.
     at_end = unknown_accepted == curve.unknown_accepted[-1]
     roc = jnp.where(at_end, curve.known_accepted[-1], roc)
     return OpenSet(partial_test_accuracy(correct, known, mask), roc, roc_area(curve))
