@@ -92,6 +92,14 @@ SILENT = {
         lambda: rank(facts=FACTS._replace(pieces=jnp.array([[0, 3, -1], [1, -1, -1]]))),
         "facts.pieces holds 3; give -1 to 2",
     ),
+    "a fact without a piece": (
+        lambda: rank(facts=FACTS._replace(pieces=jnp.array([[0, 1, 2], [-1, -1, -1]]))),
+        "facts.pieces has no piece of fact 1",
+    ),
+    "no image": (
+        lambda: metrics.rank_facts(EMBEDDED[:0], jnp.zeros(0, int), FACTS, jnp.zeros(2, int)),
+        "embeddings is float32[0, 3, 3]; give one or more",
+    ),
     "a word of NaN": (
         lambda: rank(facts=FACTS._replace(vectors=WORD_OF_NAN)),
         "facts.vectors holds 1 values that are not finite, the first at [1, 0]",

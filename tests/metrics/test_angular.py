@@ -111,10 +111,13 @@ def test_an_illuminant_on_the_scene_leaves_the_reproduction_error_as_it_is(
 
 
 def test_reproduction_errors_where_there_is_none():
-    illuminants = vector((1, 2, 3)), vector((1, 0, 3)), vector((1, np.nan, 3))
-    assert np.isnan(reproduced_apart(illuminants[1], illuminants[0]))
-    assert np.isnan(reproduced_apart(illuminants[2], illuminants[0]))
-    assert np.isfinite(reproduced_apart(illuminants[0], illuminants[1]))
+    truth, without_green = vector((1, 2, 3)), vector((1, 0, 3))
+    assert np.isnan(reproduced_apart(without_green, truth))
+    assert np.isfinite(reproduced_apart(truth, without_green))
+    assert np.isnan(reproduced_apart(truth, vector((0, 0, 0))))
+    for broken in (np.nan, np.inf, -np.inf):
+        assert np.isnan(reproduced_apart(vector((1, broken, 3)), truth))
+        assert np.isnan(reproduced_apart(truth, vector((1, broken, 3))))
 
 
 def exact_summary(errors):

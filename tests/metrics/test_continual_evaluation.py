@@ -14,6 +14,7 @@ from everlight.metrics.continual_evaluation import (
     windowed_forgetting,
     worst_case_accuracy,
 )
+from tests.refusals import refused
 
 TASK = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2])
 
@@ -73,6 +74,14 @@ def test_tasks_that_were_not_begun_count_nowhere():
 
 def test_one_task_has_no_gap():
     assert np.isnan(stability_gap(jnp.array([[0.5], [0.2]]), jnp.array([0, 0])))
+
+
+@pytest.mark.parametrize("task", [[0, 2, 2], [1, 1, 1]])
+def test_a_task_that_is_skipped_has_no_gap(task):
+    """A skipped task counted as an accuracy of 0 just before the next one."""
+    values = jnp.full((3, 3), 0.9).at[1, 0].set(0.2)
+    refused(f"task skips {1 - task[0]}; give", lambda: stability_gap(values, jnp.array(task)))
+    assert np.isnan(jax.jit(stability_gap)(values, jnp.array(task)))
 
 
 @pytest.mark.parametrize("window", [1, 2, 4, 20])

@@ -90,3 +90,14 @@ def test_scores_over_time_are_those_of_every_task():
         single = open_set.open_set_scores(*(jnp.asarray(row[task]) for row in rows), mask, points)
         for actual, part in zip(result, single, strict=True):
             np.testing.assert_allclose(actual[task], part, rtol=1e-6)
+
+
+def test_the_roc_ends_at_1_and_takes_the_top_of_a_vertical_step():
+    """The unknown sample is the second of three: the curve goes (0, ½), (1, ½), (1, 1)."""
+    scores, everything = jax.jit(open_set.open_set_scores), jnp.ones(3, bool)
+    confidence, points = jnp.array([0.9, 0.5, 0.3]), jnp.array([0, 0.5, 1])
+    known = jnp.array([True, False, True])
+    result = scores(confidence, everything, known, everything, points)
+    np.testing.assert_allclose(result.roc, [0.5, 0.5, 1])
+    known_only = scores(confidence, everything, everything, everything, points)
+    assert np.isnan(known_only.roc).all()

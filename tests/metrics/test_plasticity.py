@@ -64,6 +64,18 @@ def test_features_that_are_0_have_no_rank_and_no_nan():
     assert np.isfinite(jax.grad(weight_norm)(nothing)).all()
 
 
+def test_the_stable_rank_of_all_singular_values_is_at_most_their_number():
+    """The cumulative sum of twelve times 1 / 12 ends below 1."""
+    rank = jax.jit(lambda features: stable_rank(features, 1.0))
+    assert int(rank(jnp.eye(12))) == 12
+
+
+def test_features_that_nearly_overflow_have_their_rank_and_infinite_ones_none():
+    rank, great = jax.jit(effective_rank), 2e38 * jnp.eye(4)
+    assert float(rank(great)) == pytest.approx(4)
+    assert np.isnan(rank(great * 2))
+
+
 def test_the_norm_of_all_parameters():
     assert float(weight_norm({"a": jnp.array([3.0, 0]), "b": jnp.array([[4.0]])})) == 5
 

@@ -161,3 +161,12 @@ def test_over_time_accuracies_are_the_matrix_that_transfer_reads():
     np.testing.assert_allclose(result.generalised.by_task, [[1, 0], [0, 1]])
     np.testing.assert_allclose(result.generalised.example_mean, [2 / 3, 1 / 3], rtol=1e-6)
     np.testing.assert_allclose(gem_backward_transfer(result.generalised.by_task), -1)
+
+
+def test_chance_is_count_over_facts_and_a_task_without_facts_has_none():
+    """Tasks of 2, 0, 4 and 1 facts; the last has no example."""
+    fact_task = np.array([0, 0, 2, 2, 2, 2, 3])
+    standard, generalised = ranking.chance_hits(fact_task, np.array([0, 2, 3, 5]), 1)
+    means = (0.5 + 0.25 + 1) / 3, (0.5 + 3 * 0.25) / 4
+    np.testing.assert_allclose(standard, [0.5, np.nan, 0.25, 1, *means])
+    np.testing.assert_allclose(generalised, np.full(6, 1 / 7))

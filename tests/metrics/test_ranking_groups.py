@@ -92,3 +92,8 @@ def test_spo_overlap_by_hand():
     assert result[1, 2] == 0
     np.testing.assert_allclose(np.diag(result), 1)
     np.testing.assert_array_equal(result, result.T)
+
+
+def test_tasks_without_facts_have_no_overlap():
+    result = ranking_groups.spo_overlap(PIECES[:1], np.array([0]), 3)
+    np.testing.assert_array_equal(result, [[1, 0, 0], [0, np.nan, np.nan], [0, np.nan, np.nan]])

@@ -25,6 +25,14 @@ def test_standard_errors_are_welch_s_statistic(rng):
     assert np.isnan(standard_errors_apart(values[:1], 0.7))
 
 
+def test_equal_values_have_no_deviation():
+    """The mean of three times 0.1 rounds to another number, as does their variance."""
+    values = np.full(3, 0.1)
+    assert standard_errors_apart(values, 0.1) == 0
+    assert standard_errors_apart(values, 0.2) == -np.inf
+    np.testing.assert_allclose(standard_errors_apart(values, 0.2, 0.3, 9), -1)
+
+
 def test_ties_are_within_one_standard_error_of_paired_differences():
     """Differences of 0.1 and -0.06 have the mean 0.02 and the standard error 0.08; of 0.1 and 0.02
     the mean is 0.06 and the error 0.04."""

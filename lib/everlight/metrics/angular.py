@@ -45,9 +45,11 @@ def reproduction_error(estimate: Float[Array, "3"], truth: Float[Array, "3"]) ->
       truth: true illuminant, `[3]`, any scale.
 
     Returns:
-      The angle in degrees, `[]`; NaN where either is not finite or the estimate has a channel of 0.
-        The gradient is 0 where the two are parallel.
+      The angle in degrees, `[]`; NaN where either is not finite, the estimate has a channel of 0,
+        or the truth is the zero vector. The gradient is 0 where the two are parallel.
     """
+    # An infinite channel would be a ratio of 0.
+    estimate = jnp.where(jnp.isfinite(estimate), estimate, jnp.nan)
     return angular_error(truth / estimate, jnp.ones_like(truth))
 
 

@@ -279,8 +279,8 @@ def cl_score(
       weights: non-negative weight of each of `CRITERIA`, with sum 1; `WEIGHTINGS` has the paper's.
 
     Raises:
-      ValueError: a criterion or weight is missing, unknown or negative, or the weights do not sum
-        to 1.
+      ValueError: a criterion or weight is missing, unknown or negative, a criterion is above 1,
+        or the weights do not sum to 1.
     """
     return _weighted_mean("criteria", criteria, weights)
 

@@ -3,8 +3,8 @@
 `accuracies[n, j]` is the accuracy, as a fraction, on the test data of task j at evaluation n, and
 `task[n]` the task that is trained at that time. Tasks are evaluated in order, and the last
 evaluation of a task is the one after its last step. Entries of tasks that were not begun are not
-read and may be NaN. The paper is "Continual evaluation for lifelong learning: identifying the
-stability gap" (ICLR).
+read and may be NaN. ValueError is raised for task numbers that fall or are no column. The paper is
+"Continual evaluation for lifelong learning: identifying the stability gap" (ICLR).
 
 Equal to the paper, and to its code (Mattdl/ContinualEvaluation), at min-ACC, WC-ACC and windowed
 forgetting. The authors evaluate after every step, everlight as often as there are rows. The paper
@@ -14,6 +14,7 @@ library.
 
 from typing import Annotated
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
@@ -27,6 +28,7 @@ from everlight.checks import (
     check_range,
     checked,
 )
+from everlight.errors import ArgumentError
 
 Accuracies = Annotated[Float[Array, "n tasks"], FRACTION, NotEmpty]
 Tasks = Annotated[Int[Array, "n"], Between(0)]
@@ -37,6 +39,15 @@ def _task_age(task: Int[Array, "n"], tasks: int) -> Int[Array, "n j"]:
     check_range("task", task, 0, tasks - 1)
     check_increasing("task", task, or_equal=True)
     return task[:, None] - jnp.arange(tasks)
+
+
+def _check_no_skip(task: Int[Array, "n"]) -> None:
+    if isinstance(task, jax.core.Tracer):
+        return
+    begun = np.asarray(task)
+    skipped = np.setdiff1d(np.arange(begun.max()), begun)
+    if len(skipped):
+        raise ArgumentError(f"task skips {skipped[0]}; give an evaluation within every task begun")
 
 
 def _is_last_of_task(task: Int[Array, "n"]) -> Bool[Array, "n"]:
@@ -135,21 +146,26 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
 
     For each task that was begun and each earlier task, the drop is measured from the lower of the
     accuracies before and after the task to the lowest one during it, at least 0. A permanent loss
-    is forgetting and not part of the gap. NaN with one task. While the last task is trained, its
-    latest evaluation counts as the one after it.
+    is forgetting and not part of the gap. NaN with one task, and where traced numbers skip a task.
+    While the last task is trained, its latest evaluation counts as the one after it.
 
     Args:
       accuracies: accuracy at each evaluation on each task, `[n, tasks]`.
       task: task that is trained at each evaluation, `[n]`.
+
+    Raises:
+      ValueError: also where a task before the last one has no evaluation.
     """
     tasks = accuracies.shape[1]
     during = _task_age(task, tasks).T == 0
+    _check_no_skip(task)
     lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
     ends = during & _is_last_of_task(task)
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
+    begun = jnp.any(during, axis=1)[:, None]
+    after = jnp.where(begun, after, jnp.nan)
     before = jnp.concatenate([after[:1], after[:-1]])
     gap = jnp.maximum(jnp.minimum(before, after) - lowest, 0.0)
-    begun = jnp.any(during, axis=1)[:, None]
     return jnp.mean(gap, where=begun & jnp.tri(tasks, k=-1, dtype=bool))
 
 

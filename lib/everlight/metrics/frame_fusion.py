@@ -3,32 +3,48 @@
 Lomonaco and Maltoni 2017, "CORe50", section 4.
 """
 
+from typing import Annotated
+
 import numpy as np
 from jaxtyping import Float, Int
 
+from everlight.checks import NotEmpty, PositiveInt, check_finite, checked
 
+
+@checked
 def fuse_adjacent(
-    confidence: Float[np.ndarray, "m c"], recording: Int[np.ndarray, "m"], window: int
+    confidence: Float[np.ndarray, "m c"],
+    recording: Int[np.ndarray, "m"],
+    window: PositiveInt,
 ) -> Float[np.ndarray, "m c"]:
     """Return sums of the class confidences of each frame and of those just before it, `[m, c]`.
+
+    Sums are float64: neither a long recording nor a narrow dtype rounds differences away.
 
     Args:
       confidence: confidence of every frame in every class; a recording's frames are in order.
       recording: number of each frame's recording, equal ones side by side.
       window: number of summed frames; fewer where the recording has just begun.
+
+    Raises:
+      ValueError: a confidence is not finite, or the window has no frame.
     """
-    position = np.arange(len(recording))
-    begins = np.concatenate([[True], recording[1:] != recording[:-1]])
-    first = np.maximum(np.maximum.accumulate(np.where(begins, position, 0)), position - window + 1)
-    total = np.concatenate([np.zeros_like(confidence[:1]), np.cumsum(confidence, axis=0)])
-    return total[position + 1] - total[first]
+    check_finite("confidence", confidence)
+    total, recording = np.array(confidence, np.float64), np.asarray(recording)
+    for apart in range(1, min(window, len(recording))):
+        same = recording[apart:] == recording[:-apart]
+        if not same.any():
+            break
+        total[apart:] += np.where(same[:, None], confidence[:-apart], 0)
+    return total
 
 
+@checked
 def fused_accuracies(
-    confidence: Float[np.ndarray, "m c"],
+    confidence: Annotated[Float[np.ndarray, "m c"], NotEmpty],
     labels: Int[np.ndarray, "m"],
     recording: Int[np.ndarray, "m"],
-    windows: tuple[int, ...],
+    windows: tuple[PositiveInt, ...],
 ) -> Float[np.ndarray, "windows"]:
     """Return the accuracy for every number of fused frames, `[windows]`.
 
@@ -37,6 +53,9 @@ def fused_accuracies(
       labels: class of each frame.
       recording: number of each frame's recording, equal ones side by side.
       windows: numbers of fused frames.
+
+    Raises:
+      ValueError: there is no frame, a confidence is not finite, or a window has no frame.
     """
     fused = (fuse_adjacent(confidence, recording, window) for window in windows)
     return np.array([np.mean(scores.argmax(axis=1) == labels) for scores in fused])

@@ -118,7 +118,10 @@ def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> F
 
 @checked
 def exact_match(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """Return 1 if the predicted labels equal the true ones, else 0, `[]`; its mean is MR."""
+    """Return 1 if the predicted labels equal the true ones, else 0, `[]`; its mean is MR.
+
+    Unlike the paper's MR, it is 0 where there are neither.
+    """
     return sample_scores(predicted, true).exact_match
 
 
@@ -313,11 +316,14 @@ class LabelScores(NamedTuple):
     batch_recall: Float[Array, ""]
     """The authors' recall after the last task on the samples of all tasks."""
     counts: Float[Array, "t 2"]
-    """Mean numbers of predicted and of true labels per sample of the tasks so far."""
+    """Mean numbers of predicted and of true labels per sample of the tasks so far.
+
+    Predicted labels count whether seen or not.
+    """
     by_class_type: Scores
     """Means after the last task by type of class, `[3]` each: `class_types`."""
     confusion: Float[Array, "c c"]
-    """`confusion_matrix` of all classes after the last task."""
+    """`confusion_matrix` of all classes after the last task, whether seen or not."""
 
 
 @checked

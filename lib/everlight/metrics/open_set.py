@@ -104,7 +104,10 @@ class OpenSet(NamedTuple):
     partial: Float[Array, ""]
     """Accuracy on the known samples (option 1)."""
     roc: Float[Array, "points"]
-    """Accepted fraction of known samples at given fractions of accepted unknown ones (option 3)."""
+    """Accepted fraction of known samples at given fractions of accepted unknown ones (option 3).
+
+    It is the largest one where the curve is vertical, and so 1 at the fraction 1.
+    """
     area: Float[Array, ""]
     """Area under the ROC curve."""
 
@@ -128,6 +131,9 @@ def open_set_scores(
     """
     curve = rejection_curve(confidence, correct, known, mask)
     roc = jnp.interp(unknown_accepted, curve.unknown_accepted, curve.known_accepted)
+    # At the last x, `interp` reads the last point but one if the two have the same x.
+    at_end = unknown_accepted == curve.unknown_accepted[-1]
+    roc = jnp.where(at_end, curve.known_accepted[-1], roc)
     return OpenSet(partial_test_accuracy(correct, known, mask), roc, roc_area(curve))
 
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from everlight.base import Coefficient, Outputs
-from everlight.checks import FINITE, NOT_NEGATIVE, NotEmpty, UnitInterval, checked
+from everlight.checks import FINITE, LARGEST, NOT_NEGATIVE, NotEmpty, UnitInterval, checked
 
 
 @checked
@@ -57,7 +57,7 @@ def effective_rank(features: Annotated[Float[Array, "n f"], FINITE, NotEmpty]) -
     """Return the effective rank of features (Roy and Vetterli 2007); 0 if all are 0.
 
     It is exp(−Σ p log p) of the singular values divided by their sum, from 1 to min(n, f). Features
-    are not centred.
+    are not centred. Traced features that are not finite have the rank NaN.
 
     Args:
       features: features of n samples, `[n, f]`.
@@ -65,7 +65,8 @@ def effective_rank(features: Annotated[Float[Array, "n f"], FINITE, NotEmpty]) -
     shares = _shares(features)
     some = shares > 0
     safe = jnp.where(some, shares, 1.0)
-    return jnp.where(jnp.any(some), jnp.exp(-jnp.sum(safe * jnp.log(safe))), 0.0)
+    rank = jnp.where(jnp.any(some), jnp.exp(-jnp.sum(safe * jnp.log(safe))), 0.0)
+    return jnp.where(jnp.all(jnp.isfinite(features)), rank, jnp.nan)
 
 
 @checked
@@ -76,14 +77,16 @@ def stable_rank(
 
     It is the least number of singular values, from the greatest on, whose sum is at least a share
     of the sum of all. In numerical linear algebra the term is the ratio of squared Frobenius and
-    spectral norms instead. Features are not centred.
+    spectral norms instead. Features are not centred. Of traced features that are not finite it is
+    arbitrary.
 
     Args:
       features: features of n samples, `[n, f]`.
       share: share of the sum of singular values.
     """
     shares = _shares(features)
-    counted = 1 + jnp.sum(jnp.cumsum(shares) < share)
+    # A rounded sum of all may be below 1.
+    counted = jnp.minimum(1 + jnp.sum(jnp.cumsum(shares) < share), len(shares))
     return jnp.where(shares[0] > 0, counted, 0).astype(jnp.int32)
 
 
@@ -145,6 +148,10 @@ def diagnose_plasticity(
 
 def _shares(features: Float[Array, "n f"]) -> Float[Array, "r"]:
     """Return the singular values, greatest first, divided by their sum."""
-    values = jnp.linalg.svd(features.astype(jnp.float32), compute_uv=False)
+    features = features.astype(jnp.float32)
+    # The sum is at most the greatest feature times their number, and must not overflow.
+    is_great = jnp.max(jnp.abs(features)) > LARGEST / features.size
+    features = features * jnp.where(is_great, 2.0**-64, 1.0)
+    values = jnp.linalg.svd(features, compute_uv=False)
     total = jnp.sum(values)
     return values / jnp.where(total > 0, total, 1.0)

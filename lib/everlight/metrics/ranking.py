@@ -8,6 +8,9 @@ defines:
 
 With a sum instead of a mean, facts with one piece would be closer than facts with three. Elhoseiny
 et al. 2018, "Exploring the challenges towards lifelong fact learning", section 5.1.
+
+Functions of `Facts` raise ValueError for a piece that is not a word, a word vector that is not
+finite, and a fact without a piece, which has no distance.
 """
 
 from typing import Annotated, NamedTuple
@@ -17,7 +20,16 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from everlight.checks import Between, PositiveInt, check_finite, check_range, check_sizes, checked
+from everlight.checks import (
+    Between,
+    NotEmpty,
+    PositiveInt,
+    check_finite,
+    check_range,
+    check_sizes,
+    checked,
+)
+from everlight.errors import ArgumentError
 from everlight.precision import full_precision
 
 
@@ -83,7 +95,7 @@ def embed_facts(facts: Facts) -> Float[Array, "f 3 d"]:
 
 @checked
 def rank_facts(
-    embeddings: Float[Array, "m 3 d"],
+    embeddings: Annotated[Float[Array, "m 3 d"], NotEmpty],
     labels: Int[Array, "m"],
     facts: Facts,
     fact_task: Annotated[Int[Array, "f"], Between(0)],
@@ -110,8 +122,8 @@ def rank_facts(
       Ranks, `[m]` each, int32.
 
     Raises:
-      ValueError: a label is not a fact, a piece is not a word, a word vector is not finite, or a
-        fact has no task.
+      ValueError: there is no image, a label is not a fact, a piece is not a word, a word vector is
+        not finite, or a fact has no piece or no task.
     """
     check_pieces(facts)
     fact_task = jnp.asarray(fact_task)
@@ -158,6 +170,9 @@ def top_k(ranks: Ranks, member: Bool[Array, "t m"], k: PositiveInt = 5) -> TopK:
         metrics (`metrics.accuracy_matrix`).
       member: mask of each task's samples, `[t, m]`.
       k: largest rank that counts as found; 5 in the paper.
+
+    Raises:
+      ValueError: the mask has another number of samples.
     """
     check_sizes(ranks=(ranks.standard, -1), member=(member, 1))
     standard, generalised = (mean_hits(rank <= k, member) for rank in ranks)
@@ -183,13 +198,18 @@ def mean_hits(hits: Bool[Array, "*time m"], member: Bool[Array, "t m"]) -> Means
 
 
 def check_pieces(facts: Facts) -> None:
-    """Check that pieces are words or undefined, and that all word vectors are finite.
+    """Check that pieces are words or undefined, some of every fact, and word vectors finite.
 
     Raises:
-      ValueError: a piece is out of range, or a word vector is not finite.
+      ValueError: a piece is out of range, a fact has none, or a word vector is not finite.
     """
     check_range("facts.pieces", facts.pieces, -1, facts.vectors.shape[0] - 1)
     check_finite("facts.vectors", facts.vectors)
+    if isinstance(facts.pieces, jax.core.Tracer):
+        return
+    empty = np.flatnonzero((np.asarray(facts.pieces) < 0).all(axis=1))
+    if len(empty):
+        raise ArgumentError(f"facts.pieces has no piece of fact {empty[0]}; give one or more")
 
 
 @full_precision
@@ -234,8 +254,13 @@ def _blocks(values: Array, size: int, fill: int = 0) -> Array:
     return padded.reshape(-1, size, *values.shape[1:])
 
 
-def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts, count: int) -> Int[Array, "s k"]:
+@checked
+def nearest_facts(
+    embeddings: Float[Array, "s 3 d"], facts: Facts, count: PositiveInt
+) -> Int[Array, "s k"]:
     """Return the nearest facts of all tasks to each embedding, nearest first, `[s, count]`.
+
+    The facts of an embedding that is not finite are arbitrary.
 
     Args:
       embeddings: embedding of each sample's subject, predicate and object, `[s, 3, d]`.
@@ -245,20 +270,29 @@ def nearest_facts(embeddings: Float[Array, "s 3 d"], facts: Facts, count: int) -
     return jax.lax.top_k(-distances_to_facts(embeddings, facts).T, count)[1]
 
 
+@checked
 def chance_hits(
-    fact_task: Int[np.ndarray, "f"], labels: Int[np.ndarray, "m"], count: int
+    fact_task: Annotated[Int[np.ndarray, "f"], Between(0)],
+    labels: Annotated[Int[np.ndarray, "m"], NotEmpty],
+    count: PositiveInt,
 ) -> tuple[Float[np.ndarray, "_"], Float[np.ndarray, "_"]]:
     """Return the probability of a hit when facts are in random order, standard and generalised.
 
-    Each array has the probability of every task, then the means over tasks and over examples.
+    Each array has the probability of every task, then the means over tasks and over examples. The
+    standard one of a task without facts is NaN, and the mean excludes it.
 
     Args:
       fact_task: task of each fact, `[f]`.
       labels: fact of each test example, `[m]`.
       count: rank up to which a fact is a hit.
+
+    Raises:
+      ValueError: there is no example, a label is not a fact, or a task is negative.
     """
-    facts, examples = np.bincount(fact_task), np.bincount(fact_task[labels])
-    standard = np.minimum(count / facts, 1)
-    means = standard.mean(), np.average(standard, weights=examples)
+    check_range("labels", labels, 0, len(fact_task) - 1)
+    facts = np.bincount(fact_task)
+    examples = np.bincount(fact_task[labels], minlength=len(facts))
+    standard = np.minimum(count / np.where(facts > 0, facts, np.nan), 1)
+    means = np.nanmean(standard), np.average(np.nan_to_num(standard), weights=examples)
     generalised = np.full(len(facts) + 2, min(count / len(fact_task), 1.0))
     return np.append(standard, means), generalised

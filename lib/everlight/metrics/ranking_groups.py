@@ -164,19 +164,23 @@ def spo_overlap(
 ) -> Float[np.ndarray, "t t"]:
     """Return the geometric mean over S, P and O of |intersection| / |union| of two tasks' pieces.
 
-    It is 0 where tasks share no piece of a kind; a kind absent from both tasks is excluded.
+    It is 0 where tasks share no piece of a kind. A kind absent from both tasks is excluded; two
+    tasks without pieces have NaN.
 
     Args:
       pieces: numbers of S, P and O of each fact, −1 where undefined, `[f, 3]`.
       fact_task: task of each fact, `[f]`.
       tasks: number of tasks.
+
+    Raises:
+      ValueError: a fact's task is out of range.
     """
     check_range("fact_task", fact_task, 0, tasks - 1)
     ratios = np.stack([_overlap(pieces[:, kind], fact_task, tasks) for kind in range(3)])
     is_finite = np.isfinite(ratios)
-    with np.errstate(divide="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore"):
         logs = np.where(is_finite, np.log(np.where(is_finite, ratios, 1)), 0)
-    return np.exp(np.sum(logs, axis=0) / np.maximum(np.sum(is_finite, axis=0), 1))
+        return np.exp(np.sum(logs, axis=0) / np.sum(is_finite, axis=0))
 
 
 def _overlap(

@@ -1,5 +1,6 @@
 """Student's interval of a mean, distances of means, and ties of candidates."""
 
+import math
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -61,12 +62,18 @@ def standard_errors_apart(
       count: number of its values.
 
     Returns:
-      The distance; NaN for fewer than two values.
+      The distance; NaN for fewer than two values. Without any deviation, where the values are equal
+      and that of the other mean is 0, it is 0 or infinite.
     """
     if len(values) < 2:
         return float("nan")
-    variance = np.var(values, ddof=1) / len(values) + deviation**2 / count
-    return float((np.mean(values) - mean) / np.sqrt(variance))
+    # The mean of equal values, and so their variance, may be off by a rounding.
+    equal = np.max(values) == np.min(values)
+    difference = float((values[0] if equal else np.mean(values)) - mean)
+    variance = (0 if equal else np.var(values, ddof=1)) / len(values) + deviation**2 / count
+    if variance == 0:
+        return math.copysign(math.inf, difference) if difference else 0.0
+    return float(difference / np.sqrt(variance))
 
 
 @checked
@@ -85,6 +92,9 @@ def tied_candidates(
     Returns:
       True for the best and every candidate whose mean is behind by at most one standard error,
       `[s]`.
+
+    Raises:
+      ValueError: the best is not a candidate.
     """
     check_range("best", best, 0, len(scores) - 1)
     behind = scores[best] - scores

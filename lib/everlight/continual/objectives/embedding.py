@@ -42,7 +42,7 @@ def embedding_objective(facts: Facts) -> Objective:
       facts: pieces of every fact and word vectors.
 
     Raises:
-      ValueError: a piece is not a word, or a word vector is not finite.
+      ValueError: a piece is not a word, a word vector is not finite, or a fact has no piece.
     """
     check_pieces(facts)
 
