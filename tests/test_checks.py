@@ -57,6 +57,7 @@ def f(
         ),
         ({"x": np.ones((0, 9))}, "f: x is float64[0, 9]; give one or more along every axis"),
         ({"x": np.array([1.0, -2.0])}, "f: x holds -2.0; give 0 or more, but not infinite"),
+        ({"x": np.array([np.inf], np.float16)}, "f: x holds inf; give 0 or more, but not infinite"),
         ({"x": np.array([1.0, np.nan])}, "f: x holds nan; give 0 or more, but not infinite"),
         ({"steps": 0}, "f: steps=0; give 1 or more"),
         ({"offset": 1.5}, "f: offset=1.5; give an integer or None"),

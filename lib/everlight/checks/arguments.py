@@ -332,6 +332,8 @@ def _check_bounds(location: _Location, value: Any, bounds: Between) -> None:
     if not _has_values(value):
         return
     values = np.asarray(value)
+    # The greatest number of 32 bits would be infinite in 16, and infinity within its bounds.
+    values = values.astype(np.float32) if values.dtype == np.float16 else values
     # Written so that NaN is refused.
     wrong = ~((values >= bounds.minimum) & (values <= bounds.maximum))
     if bounds.or_nan:
