@@ -135,14 +135,13 @@ def test_a_singular_re_illumination_is_not_finite():
     np.testing.assert_allclose(augmented[1, 1], np.eye(3), atol=1e-6)
 
 
-@pytest.mark.parametrize("third", [[0.5, 0.1, 0.7], [0.2, 0.4, 0.6]])
+@pytest.mark.parametrize("third", [[0.5, 0.1, 0.7], [0.7, 1.4, 2.1]])
 def test_a_re_illumination_to_fewer_than_three_colors_is_nan(third):
     """Its inverse is rounding of its entries, though no pivot is 0."""
     singular = jnp.asarray([[0.1, 0.2, 0.3], [0.3, 0.6, 0.9], third])
     assert np.isnan(augment_transforms(jnp.eye(3)[None], singular[None, None], EYE)).all()
 
 
-@pytest.mark.parametrize("dark", [1e-3, 1e-9])
-def test_a_dark_channel_is_not_singular(dark):
-    relit = augment_transforms(jnp.eye(3)[None], EYE * jnp.array([dark, 1, 1]), EYE)
-    np.testing.assert_allclose(relit[0, 0], np.diag([1 / dark, 1, 1]), rtol=1e-6)
+def test_a_dark_channel_is_not_singular():
+    relit = augment_transforms(jnp.eye(3)[None], EYE * jnp.array([1e-9, 1, 1]), EYE)
+    np.testing.assert_allclose(relit[0, 0], np.diag([1e9, 1, 1]), rtol=1e-6)
