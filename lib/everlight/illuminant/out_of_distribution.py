@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from everlight.checks import FINITE, NOT_NEGATIVE, Between, NotEmpty, checked
+from everlight.checks import (
+    FINITE,
+    NOT_NEGATIVE,
+    SMALLEST,
+    Between,
+    NotEmpty,
+    check_range,
+    checked,
+)
 from everlight.color.feature_distribution import (
     FeatureDistribution,
     feature_distance,
@@ -41,8 +49,7 @@ class OutOfDistributionScore(NamedTuple):
     """Distance of a pair relative to held-out in-distribution pairs.
 
     Attributes:
-      distance: distance divided by the 99% quantile of held-out distances; infinite where only the
-        quantile is 0, and 0 where both are.
+      distance: distance divided by the 99% quantile of held-out distances.
       p_value: fraction of the held-out pairs that are at least as far. It is counted in the 101
         stored quantiles, which interpolate between m held-out distances, and differs from the
         fraction by at most 0.01 + 1 / m. Of four pairs the farthest has 0.01, not 0.25.
@@ -64,11 +71,12 @@ def calibrate_distances(
       distances: distances of held-out pairs from it, `[m]`.
 
     Raises:
-      ValueError: there is no distance, or one is not finite.
+      ValueError: there is no distance, one is not finite, or their 99% quantile is 0, which is no
+        unit of distances.
     """
-    return DistanceCalibration(
-        distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
-    )
+    quantiles = jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
+    check_range("the 99% quantile of distances", quantiles[-2], SMALLEST)
+    return DistanceCalibration(distribution, quantiles)
 
 
 @checked
@@ -119,6 +127,4 @@ def out_of_distribution_score(
     reached = jnp.sum(calibration.distances < distance) / (QUANTILES + 1)
     # No distance is less than NaN, which would have the largest p-value.
     reached = jnp.where(jnp.isnan(distance), jnp.nan, reached)
-    unit = calibration.distances[-2]
-    unit = jnp.where((distance == 0) & (unit == 0), 1, unit)
-    return OutOfDistributionScore(distance / unit, 1 - reached)
+    return OutOfDistributionScore(distance / calibration.distances[-2], 1 - reached)

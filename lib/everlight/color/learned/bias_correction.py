@@ -75,9 +75,9 @@ def fit_bias_correction(
     """
     finite = jnp.all(jnp.isfinite(features), axis=1)
     inputs = jnp.where(finite[:, None], features, 0)
-    lengths = jnp.linalg.norm(illuminants, axis=1)
-    black = lengths == 0
-    normalized = illuminants / jnp.where(black, 1, lengths)[:, None]
+    black = jnp.all(illuminants == 0, axis=1)
+    illuminants = jnp.where(black[:, None], 1, illuminants)
+    normalized = illuminants / jnp.linalg.norm(illuminants, axis=1, keepdims=True)
     root = (finite & ~black).astype(features.dtype)
     if weights is not None:
         root = root * jnp.sqrt(jnp.where(weights > 0, weights, 0))
