@@ -113,7 +113,7 @@ def test_temperatures_and_knots_that_do_not_ascend_are_refused(order):
 
 
 @pytest.mark.parametrize("hue", [[0.0, 0, 0], [0.3, -0.2, 0.1]])
-def test_greys_and_colors_of_one_hue_give_no_matrix(rng, hue):
+def test_grays_and_colors_of_one_hue_give_no_matrix(rng, hue):
     """They determine the matrix on one line of colours beside white at most."""
     colors = rng.uniform(0.1, 0.9, (24, 1)) + rng.uniform(-0.1, 0.1, (24, 1)) * hue
     target = jnp.float32(colors + rng.normal(0, 0.01, (24, 3)))
