@@ -36,7 +36,7 @@ def test_the_share_errs_by_one_pair_and_a_percent(rng, count):
     distances = np.float32(rng.gamma(3, 1, count))
     calibration = calibrate_distances(KNOWN, jnp.asarray(distances))
     for distance in [*distances, *np.float32(rng.gamma(3, 1, 50))]:
-        share = out_of_distribution_score(calibration, distance).p_value
+        share = out_of_distribution_score(calibration, jnp.float32(distance)).p_value
         assert abs(share - np.mean(distances >= distance)) <= 0.01 + 1 / count + 1e-6
 
 
