@@ -4,6 +4,7 @@ import colour
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from everlight.color.camera_calibration import (
     CameraCalibration,
@@ -29,6 +30,18 @@ def test_both_loci_equal_color_science():
     kelvin = kelvin[kelvin > 4000]
     result = jax.vmap(daylight_chromaticity)(jnp.float32(kelvin))
     np.testing.assert_allclose(result, colour.temperature.CCT_to_xy_CIE_D(kelvin), atol=2e-6)
+
+
+@pytest.mark.parametrize(
+    ("locus", "kelvin"),
+    [
+        *((planckian_chromaticity, kelvin) for kelvin in (1_666, 25_001)),
+        *((daylight_chromaticity, kelvin) for kelvin in (3_999, 25_001)),
+    ],
+)
+def test_temperatures_beyond_a_locus_are_refused(locus, kelvin):
+    with pytest.raises(ValueError, match=r"temperature=.* to 25,000"):
+        locus(jnp.float32(kelvin))
 
 
 def test_matrices_are_mixed_in_inverse_temperature():

@@ -101,6 +101,30 @@ def test_too_few_points_knots_and_colors_are_refused():
         fit_color_matrix(jnp.ones((1, 3)), jnp.ones((1, 3)))
 
 
+@pytest.mark.parametrize("order", [[1, 0], [0, 0]])
+def test_temperatures_and_knots_that_do_not_ascend_are_refused(order):
+    locus = Locus(LOCUS.temperatures[jnp.array(order)], LOCUS.chromaticities[:2])
+    with pytest.raises(ValueError, match=r"temperatures holds .* in ascending order"):
+        locus_chromaticity(locus, jnp.float32(3000))
+    with pytest.raises(ValueError, match=r"temperatures holds .* in ascending order"):
+        interpolate_matrices(locus.temperatures, jnp.zeros((2, 3, 3)), jnp.float32(3000))
+    with pytest.raises(ValueError, match=r"knots holds .* in ascending order"):
+        fit_locus(*LOCUS, locus.temperatures)
+
+
+@pytest.mark.parametrize("hue", [[0.0, 0, 0], [0.3, -0.2, 0.1]])
+def test_grays_and_colors_of_one_hue_give_no_matrix(rng, hue):
+    """They determine the matrix on one line of colours beside white at most."""
+    colors = rng.uniform(0.1, 0.9, (24, 1)) + rng.uniform(-0.1, 0.1, (24, 1)) * hue
+    target = jnp.float32(colors + rng.normal(0, 0.01, (24, 3)))
+    assert np.isnan(fit_color_matrix(jnp.float32(colors), target)).all()
+    # A hundredth of a second hue determines it.
+    other = colors + rng.uniform(-0.01, 0.01, (24, 1)) * [0.1, 0.2, -0.3]
+    other = other + rng.uniform(-0.01, 0.01, (24, 1)) * [0.2, -0.3, 0.1]
+    exact = fit_color_matrix(jnp.float32(other), jnp.float32(other))
+    np.testing.assert_allclose(exact, np.eye(3), atol=2e-2)
+
+
 def test_a_color_matrix_keeps_white_and_is_least_squares(rng):
     matrix = np.array([[1.6, -0.4, -0.2], [-0.3, 1.5, -0.2], [0.1, -0.6, 1.5]])
     balanced = rng.uniform(0.05, 0.9, (24, 3))

@@ -115,6 +115,15 @@ def test_noise_is_not_clipped_at_black():
     assert np.abs(means[:, 5].mean()) < 4 * 0.05 / np.sqrt(200 * 64 * 3)
 
 
+def test_black_colors_give_read_noise():
+    sensor = radiometry.Sensor(read_noise=0.05, bits=16)
+    black = jnp.zeros((24, 3))
+    frames = radiometry.take_exposures(jax.random.key(0), black, sensor)
+    for frame in (*frames, radiometry.take_photograph(jax.random.key(0), black, sensor)):
+        assert np.std(frame) == pytest.approx(0.05, rel=0.05)
+        assert np.abs(np.mean(frame)) < 4 * 0.05 / np.sqrt(frame.size)
+
+
 def test_exposures_are_even_in_stops():
     exact = radiometry.Sensor(read_noise=0.0, full_well=1e12, bits=16, stops=2.0)
     brightest = np.sort(np.log2(shoot(COLORS, exact, 400).max((1, 2, 3))))
@@ -127,6 +136,12 @@ def test_patch_means_undo_the_thumbnail():
     np.testing.assert_allclose(
         radiometry.patch_means(radiometry.patch_thumbnail(COLORS)), COLORS, rtol=1e-6
     )
+
+
+@pytest.mark.parametrize("shape", [(33, 48, 3), (32, 47, 3), (3, 48, 3)])
+def test_a_thumbnail_without_equal_patches_is_refused(shape):
+    with pytest.raises(ValueError, match=f"a thumbnail of {shape[0]}×{shape[1]} pixels"):
+        radiometry.patch_means(jnp.ones(shape))
 
 
 @pytest.mark.parametrize("kelvin", [1500, 2856, 6500, 25000])

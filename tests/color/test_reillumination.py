@@ -11,6 +11,7 @@ from everlight.color.transforms import fit_color_transform
 from tests.color.references import least_squares, relative_error
 
 PAIRS, PIXELS = 4, 400
+EYE = jnp.eye(3)[None, None]
 
 
 def scene_pairs(seed: int):
@@ -131,3 +132,14 @@ def test_a_singular_re_illumination_is_not_finite():
     augmented = np.asarray(augment_transforms(jnp.stack([jnp.eye(3)] * 2), factors, factors))
     assert not np.isfinite(augmented[0, 1]).all()
     np.testing.assert_allclose(augmented[1, 1], np.eye(3), atol=1e-6)
+
+
+def test_a_re_illumination_to_fewer_than_three_colors_is_nan():
+    """Its inverse is rounding of its entries, though no pivot is 0."""
+    singular = jnp.asarray([[0.1, 0.2, 0.3], [0.3, 0.6, 0.9], [0.5, 0.1, 0.7]])
+    assert np.isnan(augment_transforms(jnp.eye(3)[None], singular[None, None], EYE)).all()
+
+
+def test_a_dark_channel_is_not_singular():
+    relit = augment_transforms(jnp.eye(3)[None], EYE * jnp.array([1e-9, 1, 1]), EYE)
+    np.testing.assert_allclose(relit[0, 0], np.diag([1e9, 1, 1]), rtol=1e-6)

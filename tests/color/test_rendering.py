@@ -54,6 +54,10 @@ def test_camera_to_srgb_shows_a_cameras_colors_as_they_are(rng):
     np.testing.assert_allclose(recovered, linear, atol=2e-3)
 
 
+def test_a_singular_camera_matrix_has_no_inverse():
+    assert np.isnan(camera_to_srgb(jnp.arange(1.0, 10).reshape(3, 3))).all()
+
+
 @settings(max_examples=30)
 @given(red=channel, blue=channel, level=st.floats(0.01, 0.2))
 def test_a_neutral_patch_is_rendered_neutral(red, blue, level):

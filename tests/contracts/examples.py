@@ -99,6 +99,10 @@ ROWS: dict[str, Any] = {
     },
     "color.gamut_estimate": {"model": color.Gamut(floats(3), floats(126), 0)},
     "color.fit_locus": {"knots": jnp.asarray([3e3, 5e3]), "temperatures": floats(5)},
+    "color.interpolate_matrices": {
+        "temperatures": LOCUS.temperatures,
+        "matrices": floats(3, 3, 3),
+    },
     "color.locus_chromaticity": {"locus": LOCUS},
     "color.nearest_on_locus": {"locus": LOCUS},
     "color.linear_estimate": {"model": color.LinearRegression(floats(9, 2), floats(2))},

@@ -31,7 +31,16 @@ def test_the_share_that_is_farther_is_calibrated(rng):
         assert np.mean(shares <= level) == pytest.approx(level, abs=0.05)
 
 
-@pytest.mark.parametrize("distances", [[], [1.0, np.nan]])
+@pytest.mark.parametrize("count", [4, 30])
+def test_the_share_errs_by_one_pair_and_a_percent(rng, count):
+    distances = np.float32(rng.gamma(3, 1, count))
+    calibration = calibrate_distances(KNOWN, jnp.asarray(distances))
+    for distance in [*distances, *np.float32(rng.gamma(3, 1, 50))]:
+        share = out_of_distribution_score(calibration, jnp.float32(distance)).p_value
+        assert abs(share - np.mean(distances >= distance)) <= 0.01 + 1 / count + 1e-6
+
+
+@pytest.mark.parametrize("distances", [[], [1.0, np.nan], [0.0, 0.0]])
 def test_missing_calibration_distances_are_refused(distances):
     with pytest.raises(ValueError, match="distances"):
         calibrate_distances(KNOWN, jnp.asarray(distances, jnp.float32))

@@ -52,14 +52,17 @@ class CameraCalibration(NamedTuple):
 
 
 @checked
-def planckian_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
+def planckian_chromaticity(
+    temperature: Annotated[Float[Array, ""], Between(1_667, 25_000)],
+) -> Float[Array, "2"]:
     """Return CIE x and y of a black body, by the cubic splines of Kang et al. 2002.
 
     Kang et al. 2002, "Design of advanced color temperature control system for HDTV applications"
     (Journal of the Korean Physical Society 41).
 
     Args:
-      temperature: kelvin, 1,667 to 25,000.
+      temperature: kelvin, 1,667 to 25,000, the range of the splines. Traced values beyond it are
+        not checked, and the splines are then extrapolated, without meaning.
     """
     inverse = 1e3 / temperature
     low = jnp.array([-0.2661239, -0.2343589, 0.8776956, 0.179910])
@@ -74,11 +77,13 @@ def planckian_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
 
 
 @checked
-def daylight_chromaticity(temperature: Float[Array, ""]) -> Float[Array, "2"]:
+def daylight_chromaticity(
+    temperature: Annotated[Float[Array, ""], Between(4_000, 25_000)],
+) -> Float[Array, "2"]:
     """Return CIE x and y of the daylight illuminant D (CIE 15:2004).
 
     Args:
-      temperature: kelvin, 4,000 to 25,000.
+      temperature: kelvin, 4,000 to 25,000, as CIE 15 defines it; traced values are not checked.
     """
     inverse = 1e3 / temperature
     low = jnp.array([-4.6070, 2.9678, 0.09911, 0.244063])

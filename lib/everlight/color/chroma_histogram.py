@@ -94,7 +94,8 @@ def chroma_histograms(
     Edges are each pixel's mean absolute difference from its eight neighbours.
 
     Args:
-      image: linear raw colours of any scale, `[h, w, 3]`.
+      image: linear raw colours, `[h, w, 3]`, of any scale at which the norms of edges add up to
+        1e-6 or more. Below it, squares add up to visibly less than 1, by `MIN_SUM`.
       mask: validity mask, `[h, w]`, 0 excludes a pixel; or None.
       window: range and number of bins, static.
 

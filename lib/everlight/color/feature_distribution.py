@@ -37,6 +37,10 @@ def fit_feature_distribution(
     Args:
       features: features such as flattened transforms, `[m, f]`.
       valid: mask of the rows to use, `[m]`.
+
+    Returns:
+      The distribution. It is NaN without a valid row. With one, or where valid rows do not vary,
+        the root is not finite, and no distance is.
     """
     counted = valid.astype(features.dtype)[:, None]
     mean = jnp.sum(counted * features, axis=0) / jnp.sum(counted)

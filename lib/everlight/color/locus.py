@@ -11,7 +11,7 @@ from typing import Annotated, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from everlight.checks import POSITIVE, check_sizes, checked
+from everlight.checks import POSITIVE, check_increasing, check_sizes, checked
 from everlight.color.illuminants import root
 from everlight.color.white_points import white_preserving_transform
 from everlight.errors import ArgumentError
@@ -62,7 +62,7 @@ def locus_chromaticity(
       temperature: colour temperature in kelvin; NaN gives NaN.
 
     Raises:
-      ValueError: the locus has fewer than two points.
+      ValueError: the locus has fewer than two points, or its temperatures do not ascend.
     """
     _check_points(locus)
     red, blue = (
@@ -80,7 +80,7 @@ def nearest_on_locus(locus: Locus, chromaticity: Float[Array, "2"]) -> LocusPoin
       chromaticity: [R/G, B/G]; where it is not finite, the result is NaN.
 
     Raises:
-      ValueError: the locus has fewer than two points.
+      ValueError: the locus has fewer than two points, or its temperatures do not ascend.
     """
     _check_points(locus)
     starts, ends = locus.chromaticities[:-1], locus.chromaticities[1:]
@@ -121,13 +121,15 @@ def fit_locus(
         as many as illuminants.
 
     Raises:
-      ValueError: there are fewer than two knots, or more knots than illuminants.
+      ValueError: there are fewer than two knots, more knots than illuminants, or the knots do not
+        ascend.
     """
     if not 2 <= len(knots) <= len(temperatures):
         raise ArgumentError(
             f"{len(knots)} knots for {len(temperatures)} illuminants; give at least 2 knots and at "
             "most one per illuminant"
         )
+    check_increasing("knots", knots)
     weights = jnp.stack(
         [jnp.interp(temperatures, knots, unit) for unit in jnp.eye(len(knots))], axis=1
     )
@@ -148,7 +150,8 @@ def fit_color_matrix(
       target: the same colours in the target space, such as linear sRGB, `[n, 3]`.
 
     Returns:
-      The matrix; NaN where a colour is not finite.
+      The matrix; NaN where a colour is not finite, or all source colours are in one plane with
+        white, as greys and those of one hue are.
 
     Raises:
       ValueError: there are fewer than two colours.
@@ -175,10 +178,11 @@ def interpolate_matrices(
       temperature: colour temperature in kelvin; NaN gives NaN.
 
     Raises:
-      ValueError: there is no matrix.
+      ValueError: there is no matrix, or the temperatures do not ascend.
     """
     if not len(matrices):
         raise ArgumentError("no matrices; give at least one")
+    check_increasing("temperatures", temperatures)
     entries = [jnp.interp(temperature, temperatures, entry) for entry in matrices.reshape(-1, 9).T]
     return jnp.stack(entries).reshape(3, 3)
 
@@ -204,3 +208,4 @@ def _check_points(locus: Locus) -> None:
     check_sizes(temperatures=(locus.temperatures, 0), chromaticities=(locus.chromaticities, 0))
     if len(locus.temperatures) < 2:
         raise ArgumentError(f"locus has {len(locus.temperatures)} points; give at least 2")
+    check_increasing("locus.temperatures", locus.temperatures)

@@ -19,6 +19,7 @@ from everlight.checks import (
     check_range,
     checked,
 )
+from everlight.errors import ArgumentError
 from everlight.precision import full_precision
 
 
@@ -183,13 +184,13 @@ def take_photograph(
 
     Args:
       key: key of exposure and noise.
-      colors: exact responses of the patches, `[24, 3]`, any scale.
+      colors: exact responses of the patches, `[24, 3]`, any scale; black ones give read noise.
       sensor: noise and quantization of the sensor.
       patch: side of a patch in pixels.
     """
     key_exposure, key_noise = jax.random.split(key)
     brightest = 2.0 ** jax.random.uniform(key_exposure, minval=-sensor.stops, maxval=0.0)
-    return _expose(key_noise, colors * (brightest / jnp.max(colors)), sensor, patch)
+    return _expose(key_noise, colors * (brightest / _peak(colors)), sensor, patch)
 
 
 @checked
@@ -207,18 +208,24 @@ def take_exposures(
 
     Args:
       key: key of exposure and noise.
-      colors: exact responses of the patches, `[24, 3]`, any scale.
+      colors: exact responses of the patches, `[24, 3]`, any scale; black ones give read noise.
       sensor: noise and quantization of the sensor.
       ratio: ratio of the exposure times.
       patch: side of a patch in pixels.
     """
     key_exposure, _ = jax.random.split(key)
     brightest = 2.0 ** jax.random.uniform(key_exposure, minval=-sensor.stops, maxval=0.0)
-    longer = colors * (ratio * brightest / jnp.max(colors))
+    longer = colors * (ratio * brightest / _peak(colors))
     key_long = jax.random.fold_in(key, 1)
     return DualExposure(
         take_photograph(key, colors, sensor, patch), _expose(key_long, longer, sensor, patch)
     )
+
+
+def _peak(colors: Float[Array, "24 3"]) -> Float[Array, ""]:
+    """Return the largest response, or 1 where all are 0."""
+    largest = jnp.max(colors)
+    return jnp.where(largest == 0, 1, largest)
 
 
 def _expose(
@@ -254,7 +261,19 @@ def ambient_readings(
 
 @checked
 def patch_means(thumbnail: Annotated[Float[Array, "h w 3"], NotEmpty]) -> Float[Array, "24 3"]:
-    """Return the mean colour of each patch of a thumbnail, row by row."""
+    """Return the mean colour of each patch of a thumbnail, row by row.
+
+    Args:
+      thumbnail: grid of 4 × 6 patches of equal size, as of `patch_thumbnail`, `[h, w, 3]`.
+
+    Raises:
+      ValueError: the height is no multiple of 4, or the width none of 6.
+    """
+    if thumbnail.shape[0] % ROWS or thumbnail.shape[1] % COLUMNS:
+        raise ArgumentError(
+            f"a thumbnail of {thumbnail.shape[0]}×{thumbnail.shape[1]} pixels has no grid of "
+            f"{ROWS}×{COLUMNS} equal patches; crop it"
+        )
     height, width = thumbnail.shape[0] // ROWS, thumbnail.shape[1] // COLUMNS
     blocks = thumbnail.reshape(ROWS, height, COLUMNS, width, 3)
     return jnp.mean(blocks, axis=(1, 3)).reshape(ROWS * COLUMNS, 3)

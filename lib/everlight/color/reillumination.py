@@ -79,7 +79,8 @@ def augment_transforms(
       second: re-illuminations of the second camera.
 
     Returns:
-      The transforms, `[m, m, 3, 3]`; not finite where `first` is singular or either is not finite.
+      The transforms, `[m, m, 3, 3]`; NaN where `first` is singular, as where a chart has fewer than
+        three independent colours, and not finite where either is not finite.
     """
     as_all = jax.vmap(reilluminate_transform, in_axes=(None, 0, 0))
     return jax.vmap(as_all)(transforms, first, second)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from everlight.checks import FINITE, POSITIVE, checked
+from everlight.color.transforms import is_inverse
 from everlight.precision import matrix_product
 
 Positive = Annotated[Float[Array, "3"], POSITIVE._replace(or_nan=True)]
@@ -49,11 +50,13 @@ def camera_to_srgb(xyz_to_camera: Annotated[Float[Array, "3 3"], FINITE]) -> Flo
         as in a DNG's ColorMatrix.
 
     Returns:
-      The matrix M for colours as rows, `[3, 3]`; not finite where the camera matrix is singular.
+      The matrix M for colours as rows, `[3, 3]`; NaN where the camera matrix is singular
+        within rounding (a condition number above about 5e5 in float32).
     """
     to_camera = matrix_product(xyz_to_camera, SRGB_TO_XYZ)
     to_camera = to_camera / jnp.sum(to_camera, axis=1, keepdims=True)
-    return jnp.linalg.inv(to_camera).T
+    to_srgb = jnp.linalg.inv(to_camera)
+    return jnp.where(is_inverse(to_camera, to_srgb), to_srgb, jnp.nan).T
 
 
 @checked

@@ -63,7 +63,9 @@ def learn_transform_prior(
         scenes.
 
     Returns:
-      The prior, without the scenes whose colours have rank below 3 or are not finite.
+      The prior, without the scenes whose colours have rank below 3 or are not finite. It is NaN
+        where no scene remains, and its root is not finite where one does, so that no transform is
+        valid.
     """
     fit = jax.vmap(fit_color_transform)(
         *(jax.vmap(_normalize_mean)(view) for view in (main, second))

@@ -212,6 +212,17 @@ def inverse_transform(transform: Float[Array, "3 3"]) -> Float[Array, "3 3"]:
     return cofactors / jnp.sum(first * cofactors[:, 0])
 
 
+def is_inverse(matrix: Float[Array, "3 3"], inverse: Float[Array, "3 3"]) -> Bool[Array, ""]:
+    """Return False where an inverse from a factorization is rounding alone.
+
+    That is where the condition number, with the matrix's rows scaled to a greatest entry of 1,
+    exceeds 1 / (16 eps), which is 524,288 in float32; or where it is NaN.
+    """
+    scale = jnp.max(jnp.abs(matrix), axis=1)
+    condition = jnp.linalg.norm(matrix / scale[:, None]) * jnp.linalg.norm(inverse * scale)
+    return condition <= 1 / (16 * jnp.finfo(inverse.dtype).eps)
+
+
 @checked
 def reilluminate_transform(
     transform: Float[Array, "3 3"], first: Float[Array, "3 3"], second: Float[Array, "3 3"]
@@ -227,5 +238,10 @@ def reilluminate_transform(
       transform: T of the original pair, `[3, 3]`.
       first: A, the re-illumination of the first camera, `[3, 3]`, invertible.
       second: B, the re-illumination of the second camera, `[3, 3]`.
+
+    Returns:
+      The transform; NaN where A is singular within rounding (a condition number above about 5e5 in
+        float32), and not finite where one of the three is not.
     """
-    return apply_color_transform(jnp.linalg.solve(first, transform), second)
+    relit = apply_color_transform(jnp.linalg.solve(first, transform), second)
+    return jnp.where(is_inverse(first, jnp.linalg.inv(first)), relit, jnp.nan)

@@ -186,7 +186,8 @@ def white_preserving_transform(
 
     Every such transform is `outer(w, target_white)`, where w is the source's white divided by its
     squared length, plus one that maps the source's white to zero. The second is fitted, to the
-    parts of the colours that are perpendicular to white.
+    parts of the colours that are perpendicular to white. These need two dimensions, beyond the
+    rounding of the colours themselves.
 
     Args:
       source: colours as rows, `[n, 3]`, n >= 2, not all in one plane with white.
@@ -195,7 +196,8 @@ def white_preserving_transform(
       target_white: white in the target's space.
 
     Returns:
-      The transform T of `target ≈ source @ T`.
+      The transform T of `target ≈ source @ T`; NaN where all colours are in one plane with white,
+        as greys are, or one is not finite.
     """
     length = jnp.linalg.norm(source_white)
     unit = source_white / length
@@ -205,5 +207,7 @@ def white_preserving_transform(
     first = first / jnp.linalg.norm(first)
     basis = jnp.stack([first, jnp.cross(unit, first)])
     fixed = jnp.outer(unit / length, target_white)
-    fitted = jnp.linalg.lstsq(source @ basis.T, target - source @ fixed)[0]
-    return fixed + basis.T @ fitted
+    fitted, _, _, singular = jnp.linalg.lstsq(source @ basis.T, target - source @ fixed)
+    # The perpendicular parts of greys are rounding alone, which `lstsq` takes for colours.
+    rounding = 16 * jnp.finfo(singular.dtype).eps * jnp.linalg.norm(source)
+    return jnp.where(singular[-1] > rounding, fixed + basis.T @ fitted, jnp.nan)

@@ -13,7 +13,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from everlight.checks import FINITE, NOT_NEGATIVE, Between, NotEmpty, checked
+from everlight.checks import (
+    FINITE,
+    NOT_NEGATIVE,
+    SMALLEST,
+    Between,
+    NotEmpty,
+    check_range,
+    checked,
+)
 from everlight.color.feature_distribution import (
     FeatureDistribution,
     feature_distance,
@@ -42,7 +50,9 @@ class OutOfDistributionScore(NamedTuple):
 
     Attributes:
       distance: distance divided by the 99% quantile of held-out distances.
-      p_value: fraction of the held-out pairs that are at least as far, to the percent.
+      p_value: fraction of the held-out pairs that are at least as far. It is counted in the 101
+        stored quantiles, which interpolate between m held-out distances, and differs from the
+        fraction by at most 0.01 + 1 / m. Of four pairs the farthest has 0.01, not 0.25.
     """
 
     distance: Float[Array, ""]
@@ -61,11 +71,12 @@ def calibrate_distances(
       distances: distances of held-out pairs from it, `[m]`.
 
     Raises:
-      ValueError: there is no distance, or one is not finite.
+      ValueError: there is no distance, one is not finite, or their 99% quantile is 0, which is no
+        unit of distances.
     """
-    return DistanceCalibration(
-        distribution, jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
-    )
+    quantiles = jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
+    check_range("the 99% quantile of distances", quantiles[-2], SMALLEST)
+    return DistanceCalibration(distribution, quantiles)
 
 
 @checked

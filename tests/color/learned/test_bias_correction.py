@@ -81,6 +81,15 @@ def test_rows_without_weight_or_without_an_estimate_have_no_part(world):
     np.testing.assert_allclose(correct(unweighted, features), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("weights", [None, jnp.ones(60).at[50:].set(0)])
+def test_black_illuminants_have_no_part(world, weights):
+    features, illuminants = map(jnp.float32, world)
+    expected = correct(fit(features[:50], illuminants[:50]), features)
+    black = illuminants.at[50:].set(0)
+    matrix = fit(features, black, weights=weights)
+    np.testing.assert_allclose(correct(matrix, features), expected, atol=1e-4)
+
+
 def test_uninformative_features_have_no_illuminant(world):
     features, illuminants = map(jnp.float32, world)
     matrix = fit(features, illuminants)

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.color.camera_calibration import CameraCalibration
 from everlight.color.chroma_histogram import ChromaWindow, chroma_histograms
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
+from everlight.color.learned.calibrated_camera import fit_calibrated_camera
 from everlight.color.learned.cross_camera import cross_camera_estimate, fit_cross_camera
 from everlight.color.learned.parts.generator_net import GeneratorNet, GeneratorSettings
 from everlight.color.learned.parts.generator_training import GeneratorModel, initial_variables
@@ -55,6 +57,17 @@ def test_spoilt_images_beside_one_count_as_empty(rng):
     empty = histograms[1:].at[1].set(0)
     np.testing.assert_array_equal(result, estimate(model, histograms[0], empty))
     assert np.isnan(estimate(model, histograms[0] * 0, empty)).all()
+
+
+@pytest.mark.parametrize("fit", [fit_cross_camera, fit_calibrated_camera])
+def test_camera_numbers_beyond_the_matrices_are_refused(rng, fit):
+    seen, illuminants = images(rng, 3)
+    both = jnp.broadcast_to(jnp.eye(3), (2, 2, 3, 3))
+    temperatures = jnp.broadcast_to(jnp.array([2856.0, 6504]), (2, 2))
+    known = both[:, 1] if fit is fit_cross_camera else CameraCalibration(both, temperatures)
+    observed, cameras = ObservedImage(seen, jnp.ones(seen.shape[:3])), jnp.arange(3)
+    with pytest.raises(ValueError, match="cameras holds 2"):
+        fit(observed, illuminants, cameras, known, key=jax.random.key(0), steps=1)
 
 
 @pytest.mark.slow

@@ -46,6 +46,14 @@ def test_histograms_are_those_of_the_formula(rng):
     np.testing.assert_allclose(large, by_hand(pixels, GAIN, WIDTH, 61), rtol=2e-4, atol=1e-6)
 
 
+def test_a_dark_image_keeps_its_histogram_beside_a_nan(rng):
+    """The darkest pixels that count are a fraction of the image's largest value, NaN or not."""
+    pixels = 1e-4 * rng.uniform(0.1, 1, (40, 3))
+    spoilt = np.vstack([pixels, [[np.nan, 1, 1]]])
+    actual = kernels_of(*map(jnp.float32, (spoilt, np.ones(41), GAIN, WIDTH)))
+    np.testing.assert_allclose(actual, by_hand(pixels, GAIN, WIDTH), rtol=2e-4, atol=1e-6)
+
+
 def test_the_papers_size_has_its_layers():
     """Layers have sides of 61, 29, 14 and 13 bins, and 128, 256 and 512 channels."""
     inputs = jax.ShapeDtypeStruct((1, 4, 3), jnp.float32), jax.ShapeDtypeStruct((1, 4), jnp.float32)

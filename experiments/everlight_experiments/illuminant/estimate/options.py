@@ -72,8 +72,8 @@ class EstimateOptions:
     model: Path
     """Folder of the model that `train`, `calibrate` or another run wrote. Or, for a first estimate
     without an interval, the name of an estimator that needs no training: GW, SoG, GE-1, GE-2, WGE,
-    PCA or WP. A C5 trained on several
-    cameras reads other photos by the camera too: give a folder of at least four."""
+    PCA or WP. A C5 trained on several cameras reads six other photos by the camera too: give a
+    folder of at least seven."""
     matrices: Path | None = None
     """Calibration of the camera that took the photos: a DNG by that camera, its profile (.dcp), or
     the cameras.xml of rawspeed or darktable; one of another camera is refused. It gives the

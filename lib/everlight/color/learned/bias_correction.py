@@ -42,7 +42,7 @@ class TrainingEstimates(NamedTuple):
     Attributes:
       estimates: unit estimates of the training images by a statistical method; rows that are not
         finite are ignored.
-      illuminants: true illuminants of the training images, any scale.
+      illuminants: true illuminants of the training images, any scale; rows of 0 are ignored.
     """
 
     estimates: Float[Array, "n 3"]
@@ -65,17 +65,20 @@ def fit_bias_correction(
     Args:
       features: moments, or unit estimates of another method, `[n, f]`; rows that are not finite are
         ignored.
-      illuminants: true illuminants, any scale, `[n, 3]`.
+      illuminants: true illuminants, any scale, `[n, 3]`; rows of 0, which have no direction, are
+        ignored.
       weights: non-negative weight of each image, `[n]`.
       iterations: number of alternations.
 
     Returns:
       The matrix, `[f, 3]`, with arbitrary scale; the minimum-norm solution if it is not unique.
     """
-    usable = jnp.all(jnp.isfinite(features), axis=1)
-    inputs = jnp.where(usable[:, None], features, 0)
+    finite = jnp.all(jnp.isfinite(features), axis=1)
+    inputs = jnp.where(finite[:, None], features, 0)
+    black = jnp.all(illuminants == 0, axis=1)
+    illuminants = jnp.where(black[:, None], 1, illuminants)
     normalized = illuminants / jnp.linalg.norm(illuminants, axis=1, keepdims=True)
-    root = usable.astype(features.dtype)
+    root = (finite & ~black).astype(features.dtype)
     if weights is not None:
         root = root * jnp.sqrt(jnp.where(weights > 0, weights, 0))
 

@@ -28,7 +28,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
+from everlight.checks import (
+    FRACTION,
+    POSITIVE,
+    Between,
+    NotEmpty,
+    PositiveInt,
+    Stacked,
+    check_range,
+    checked,
+)
 from everlight.color.camera_calibration import (
     CameraCalibration,
     camera_fingerprint,
@@ -61,7 +70,6 @@ VIEWS = 2
 
 
 @checked
-@partial(jax.jit, static_argnames=("steps", "settings"))
 def fit_calibrated_camera(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
@@ -86,7 +94,27 @@ def fit_calibrated_camera(
       key: key of initial parameters, views and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the network, static.
+
+    Raises:
+      ValueError: a camera index is beyond the calibrations.
     """
+    check_range("cameras", cameras, 0, len(calibrations.matrices) - 1)
+    return _train(
+        observations, illuminants, cameras, calibrations, key=key, steps=steps, settings=settings
+    )
+
+
+@partial(jax.jit, static_argnames=("steps", "settings"))
+def _train(
+    observations: ObservedImage,
+    illuminants: Float[Array, "n 3"],
+    cameras: Int[Array, "n"],
+    calibrations: CameraCalibration,
+    *,
+    key: PRNGKeyArray,
+    steps: int,
+    settings: GeneratorSettings,
+) -> GeneratorModel:
     first, viewed, drawn = jax.random.split(key, 3)
     calibrations = jax.tree.map(jnp.asarray, calibrations)
     taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))

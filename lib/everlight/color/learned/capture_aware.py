@@ -159,6 +159,9 @@ def fit_capture_aware(
       illuminants: true illuminants, any scale, `[n, 3]`.
       key: key of initial parameters and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
+
+    Raises:
+      ValueError: the numbers of images, of vectors and of illuminants differ.
     """
     check_sizes(histograms=(histograms, 0), features=(features, 0), illuminants=(illuminants, 0))
     first, drawn = jax.random.split(key)
@@ -195,6 +198,9 @@ def capture_aware_estimate(
       model: model from `fit_capture_aware`.
       histograms: histograms of the image, as in training.
       features: vector of the image, as in training.
+
+    Raises:
+      ValueError: the vector has another length than in training.
     """
     check_sizes(lowest=(model.lowest, 0), features=(features, 0))
     scaled = _scale(features, model.lowest, model.highest)

@@ -27,7 +27,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from everlight.checks import FRACTION, POSITIVE, Between, NotEmpty, PositiveInt, Stacked, checked
+from everlight.checks import (
+    FRACTION,
+    POSITIVE,
+    Between,
+    NotEmpty,
+    PositiveInt,
+    Stacked,
+    check_range,
+    checked,
+)
 from everlight.color.chroma_histogram import CHROMA_WINDOW, chroma_histograms, without_spoilt
 from everlight.color.illuminant_method import (
     ADDITIONAL_IMAGES,
@@ -54,7 +63,6 @@ VIEWS = 2
 
 
 @checked
-@partial(jax.jit, static_argnames=("steps", "settings"))
 def fit_cross_camera(
     observations: Annotated[ObservedImage, Stacked],
     illuminants: Annotated[Float[Array, "n 3"], POSITIVE, NotEmpty],
@@ -75,12 +83,34 @@ def fit_cross_camera(
         without usable pixels, or with one that is not finite, does not train.
       illuminants: true illuminants, any scale, `[n, 3]`.
       cameras: camera index of each image, from 0, `[n]`.
-      matrices: each camera's matrix from XYZ under daylight to its colours, `[cameras, 3, 3]`. With
-        None, views by other cameras differ only by von Kries factors.
+      matrices: each camera's matrix from XYZ under daylight to its colours, `[cameras, 3, 3]`. A
+        single one serves all cameras. With it, or None, views by other cameras differ only by von
+        Kries factors.
       key: key of initial parameters, views and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the network, static.
+
+    Raises:
+      ValueError: a camera index is beyond the matrices, of which there are several.
     """
+    if matrices is not None and len(matrices) > 1:
+        check_range("cameras", cameras, 0, len(matrices) - 1)
+    return _train(
+        observations, illuminants, cameras, matrices, key=key, steps=steps, settings=settings
+    )
+
+
+@partial(jax.jit, static_argnames=("steps", "settings"))
+def _train(
+    observations: ObservedImage,
+    illuminants: Float[Array, "n 3"],
+    cameras: Int[Array, "n"],
+    matrices: Float[Array, "cameras 3 3"] | None,
+    *,
+    key: PRNGKeyArray,
+    steps: int,
+    settings: GeneratorSettings,
+) -> GeneratorModel:
     first, viewed, drawn = jax.random.split(key, 3)
     matrices = jnp.eye(3)[None] if matrices is None else matrices
     taken = TakenImages(jnp.asarray(illuminants), jnp.asarray(cameras))

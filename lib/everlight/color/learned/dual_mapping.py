@@ -153,6 +153,9 @@ def fit_dual_mapping(
         `illuminants`, for the camera that took the images.
       key: key of re-illumination, initial parameters and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
+
+    Raises:
+      ValueError: the numbers of images and of illuminants differ.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
     images, masks = map(jnp.asarray, observations)

@@ -122,7 +122,8 @@ def chroma_kernels(
       The histograms, `[bins, bins, 3]`, 0 where no pixel is used. NaN pixels are excluded; an
         infinite one excludes all.
     """
-    peak = jnp.max(jnp.where(weights[:, None] > 0, pixels, 0))
+    known = (weights > 0) & ~jnp.any(jnp.isnan(pixels), axis=1)
+    peak = jnp.max(jnp.where(known[:, None], pixels, 0))
     floor = DARK_THRESHOLD * jnp.where(peak > 0, peak, 1)
     seen = (weights > 0) & jnp.all(pixels > floor, axis=1)
     # Excluded pixels are set to 1, where the logarithm has a finite gradient.
@@ -238,6 +239,9 @@ def fit_sensor_independent(
       key: key of initial parameters and batches.
       steps: number of optimizer steps, static; the last parameters are returned.
       settings: size of the networks, static.
+
+    Raises:
+      ValueError: the numbers of images and of illuminants differ.
     """
     check_sizes(observations=(observations.image, 0), illuminants=(illuminants, 0))
     images, masks = map(jnp.asarray, observations)

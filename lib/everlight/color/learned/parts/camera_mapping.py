@@ -279,5 +279,8 @@ def draw_imaginary_view(
 
 
 def matrix_of(matrices: Float[Array, "cameras 3 3"], camera: Int[Array, ""]) -> Float[Array, "3 3"]:
-    """Return a camera's matrix; a single one serves all cameras."""
+    """Return a camera's matrix; a single one serves all cameras.
+
+    `fit_cross_camera` refuses numbers beyond several matrices.
+    """
     return jnp.asarray(matrices).at[camera].get(mode="clip")
