@@ -129,7 +129,11 @@ def fit_curve(colors: LabelledColors, points: int) -> TemperatureCurve:
 
 
 def fit_matrices(colors: LabelledColors) -> ColorMatrices:
-    """Return the colour matrix of each temperature, from all its charts together."""
+    """Return the colour matrix of each temperature, from all its charts together.
+
+    Raises:
+      DataError: the charts of a temperature have only greys, or colours of one hue.
+    """
     kelvin = np.unique(np.round(colors.temperatures))
     matrices = [
         _fit_matrix(
@@ -141,6 +145,13 @@ def fit_matrices(colors: LabelledColors) -> ColorMatrices:
         )
         for place in kelvin
     ]
+    undetermined = ~np.isfinite(matrices).all(axis=(1, 2))
+    if undetermined.any():
+        raise DataError(
+            f"the charts at {kelvin[undetermined][0]:g} kelvin have no three independent colours, "
+            "which give no colour matrix; photograph a chart whose coloured patches are not "
+            "saturated"
+        )
     return ColorMatrices(kelvin, np.array(matrices))
 
 
