@@ -85,8 +85,8 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: the file is damaged, lacks an array, has both kinds of images or a misspelled array,
-        or its arrays do not match.
+      DataError: the file is damaged, lacks an array, has both kinds of images or a misspelled
+        array, or its arrays do not match.
     """
     arrays = read_npz(path, remedy)
     _check_names(path, list(arrays), remedy)
