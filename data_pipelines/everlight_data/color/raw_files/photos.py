@@ -101,6 +101,16 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
     )
 
 
+def stated_warnings(photo: RawImage) -> tuple[str, ...]:
+    """Return warnings about what a photo's file states of its values."""
+    if not photo.rendering:
+        return ()
+    return (
+        f"the file states a {photo.rendering}, so its values may not be linear sensor values, of "
+        "which an illuminant is estimated",
+    )
+
+
 def _picture_levels(
     path: Path, picture: OrientedPicture, levels: LevelArguments
 ) -> tuple[Float[np.ndarray, "4"], int]:
