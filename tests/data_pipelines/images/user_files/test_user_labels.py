@@ -60,6 +60,20 @@ def test_test_images_that_train_are_counted(tmp_path, rng):
     assert "1 test images equal training images" in load(arrays(source, training)).note
 
 
+def test_images_of_several_classes_are_counted(tmp_path, rng):
+    """Rows alternate between two classes."""
+    images = pictures(rng)
+    assert "another class" not in load(arrays(tmp_path / "own.npz", images)).note
+    labels = np.arange(10) % 2
+    images[[2, 4, 5]] = images[0]
+    path = tmp_path / "own.npz"
+    np.savez(path, images=images, labels=labels)
+    assert "4 images equal an image of another class" in load(path).note
+    images[5] = images[7]
+    np.savez(path, images=images, labels=labels)
+    assert "another class" not in load(path).note
+
+
 def test_arrays_that_are_not_read_are_named(tmp_path, rng):
     images = pictures(rng)
     source = arrays(tmp_path / "own.npz", images, test_images=images, test_labels=np.arange(10))
