@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float
 
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features, lux_feature
 from everlight.color.thumbnails import SATURATION
+from everlight_data.color.photographs.camera_names import DATA_SET_CAMERAS
 from everlight_data.color.photographs.linear_pictures import (
     MAX_VALUE,
     MIN_VALUE,
@@ -228,6 +229,13 @@ def thumbnail_set(
     if odd:
         raise DataError(
             f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
+        )
+    read = {match[1] for match in named if match is not None and not camera}
+    if unknown := sorted(read - {*DATA_SET_CAMERAS, *DATA_SET_CAMERAS.values(), path.stem}):
+        print(
+            f"{path}: the names of the images state {name_first(unknown)} as camera; otherwise "
+            "name the camera of all images by --camera",
+            file=sys.stderr,
         )
     sets = {}
     for name in np.unique(cameras):

@@ -71,6 +71,13 @@ def test_two_photos_of_one_name_are_refused(folder):
         camera_set(path)
 
 
+def test_hidden_files_are_no_photos(folder):
+    """macOS writes ._a.png beside a.png on other file systems."""
+    path, _ = folder
+    (path / "._a.png").write_bytes(b"attributes")
+    assert camera_set(path).names == ("a", "b", "c")
+
+
 def test_photos_of_two_cameras_are_refused(tmp_path, rng):
     for name, model in (("a", "Nikon D5200"), ("b", "Canon EOS 600D")):
         write_dng(tmp_path / f"{name}.dng", rng.uniform(0.1, 0.9, (22, 22, 3)), model=model)
