@@ -107,12 +107,18 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
 
 def stated_warnings(photo: RawImage) -> tuple[str, ...]:
     """Return warnings about what a photo's file states of its values."""
-    if not photo.rendering:
-        return ()
-    return (
-        f"the file states a {photo.rendering}, so its values may not be linear sensor values, of "
-        "which an illuminant is estimated",
-    )
+    warnings = []
+    if photo.rendering:
+        warnings.append(
+            f"the file states a {photo.rendering}, so its values may not be linear sensor values, "
+            "of which an illuminant is estimated"
+        )
+    if photo.has_gain_map:
+        warnings.append(
+            "the file states a gain map against lens shading, which is not applied; brightness and "
+            "colours change towards the corners"
+        )
+    return tuple(warnings)
 
 
 def _picture_levels(
