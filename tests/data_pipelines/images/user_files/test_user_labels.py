@@ -62,7 +62,7 @@ def test_numbers_have_their_order_however_they_are_written(tmp_path):
 
 
 def test_a_space_before_a_quotation_mark_is_none_of_the_label(tmp_path):
-    """Of the cell ` "cat"` the class was `"cat"`, beside cat."""
+    """The cell ` "cat"` gave the class `"cat"`, beside cat."""
     path = tmp_path / "list.csv"
     path.write_text('file,label\na.png,cat\nb.png, "cat"\n"c d.png", "a, b"\n')
     files = list_csv(path)
