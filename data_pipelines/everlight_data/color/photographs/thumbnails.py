@@ -231,10 +231,10 @@ def thumbnail_set(
             f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
         )
     read = {match[1] for match in named if match is not None and not camera}
-    if unknown := sorted(read - {*DATA_SET_CAMERAS, *DATA_SET_CAMERAS.values(), path.stem}):
+    if read and not read & {*DATA_SET_CAMERAS, path.stem}:
         print(
-            f"{path}: the names of the images state {name_first(unknown)} as camera; otherwise "
-            "name the camera of all images by --camera",
+            f"{path}: the names of the images state {name_first(sorted(read))} as camera; "
+            "otherwise name the camera of all images by --camera",
             file=sys.stderr,
         )
     sets = {}
