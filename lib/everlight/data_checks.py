@@ -13,7 +13,7 @@ from everlight.errors import ArgumentError
 
 MISSING_TEXTS = ("nan", "NaN", "NaT", "<NA>", "NA", "N/A", "None", "NULL", "null")
 """Texts of missing values, as Python, NumPy, pandas, R and SQL write them."""
-MAX_RATIO = 10
+MAX_RATIO = 10.0
 """Ratio between the values of training and test images above which their scales differ."""
 MAX_NEGATIVE = 0.05
 """Share of negative values from which a set is refused if the other set has none."""
@@ -50,12 +50,17 @@ def equal_numbers(labels: Iterable[Hashable]) -> tuple[Hashable, ...]:
     """
     first: dict[Decimal, Hashable] = {}
     for label in labels:
-        text = str(label).strip()
-        if _NUMBER.fullmatch(text):
-            twin = first.setdefault(Decimal(text), label)
+        number = as_number(str(label).strip())
+        if number is not None:
+            twin = first.setdefault(number, label)
             if twin != label:
                 return twin, label
     return ()
+
+
+def as_number(text: str) -> Decimal | None:
+    """Return the decimal number that a text states; None if it states none."""
+    return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def check_tests(

@@ -79,7 +79,11 @@ def _listed_cameras(path: Path) -> list[ListedCamera]:
             matrix = camera.find("ColorMatrices/ColorMatrix")
             if matrix is None or matrix.get("planes") != "3":
                 continue
-            rows = [row.text.split() for row in matrix.iterfind("ColorMatrixRow")]
+            by_plane = [(row.get("plane"), row.text) for row in matrix.iterfind("ColorMatrixRow")]
+            if sorted(plane or "" for plane, _ in by_plane) != ["0", "1", "2"]:
+                planes = ", ".join(str(plane) for plane, _ in by_plane)
+                raise ValueError(f"a matrix has rows of the planes {planes}, not 0, 1 and 2")
+            rows = [text.split() for _, text in sorted(by_plane)]
             values = np.array(rows, float) / 10_000
             if values.shape != (3, 3) or not (np.abs(values) <= MAX_ENTRY).all():
                 raise ValueError(

@@ -43,13 +43,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def read_csv(path: Path, remedy: str) -> list[tuple[int, list[str]]]:
-    """Return line number and cells of each non-empty CSV row.
+    """Return line number and cells of each non-empty CSV row, without spaces before the cells.
 
     Raises:
       MissingDataError, DataError: as for `read_text`, or there are more than `MAX_ROWS` rows.
     """
     content = io.BytesIO(read_bytes(path, MAX_TEXT_BYTES, remedy))
-    lines = csv.reader(io.TextIOWrapper(content, "utf-8-sig", newline=""))
+    lines = csv.reader(io.TextIOWrapper(content, "utf-8-sig", newline=""), skipinitialspace=True)
     with refusing(path, remedy):
         rows = ((lines.line_num, row) for row in lines if row)
         # A row takes some hundred bytes, however few it has in the file.

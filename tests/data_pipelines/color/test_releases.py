@@ -48,6 +48,18 @@ def test_thumbnails_part_into_cameras_by_name(tmp_path, rng):
         )
 
 
+def test_cameras_that_are_read_from_names_are_printed(tmp_path, capsys):
+    """IMG and DSC became two cameras, without a word."""
+    images, path = np.ones((3, 4, 5, 3)), tmp_path / "a.npz"
+    np.savez(path, images=images, illuminant_rgb=ILLUMINANTS, names=["IMG_1", "DSC_3", "7"])
+    thumbnail_set(path)
+    assert "a.npz: the names of the images state DSC, IMG as camera; " in capsys.readouterr().err
+    thumbnail_set(path, "Canon5D")
+    np.savez(path, images=images, illuminant_rgb=ILLUMINANTS, names=["SonyA57_1", "7", "b_2"])
+    thumbnail_set(path)
+    assert not capsys.readouterr().err
+
+
 def test_a_brightest_pixel_alone_is_no_plateau(tmp_path):
     """Rows are images; the first has one pixel at its maximum, the second two, the third all."""
     brightest = np.array([[1000, 960, 500, 0], [960, 1000, 0, 1000], [700, 700, 700, 700]])
@@ -158,6 +170,59 @@ def test_thumbnails_that_do_not_go_together_are_refused(tmp_path, change, messag
     np.savez(tmp_path / "a.npz", **stored)
     with pytest.raises(DataError, match=rf"a\.npz is damaged or not the expected file.*{message}"):
         thumbnail_set(tmp_path / "a.npz")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"images_u16": np.ones((3, 4, 5, 3), np.uint16)}, "has images_u16 and images; give one"),
+        (
+            {"images": None, "images_u16": np.ones((3, 4, 5, 3))},
+            r"images_u16 has dtype float64 and shape \(3, 4, 5, 3\), not uint16 .* floats images",
+        ),
+        ({"mask": np.ones((3, 4, 5))}, "an array 'mask', which is not read; name it masks"),
+        ({"Lux": np.ones(3)}, "an array 'Lux', which is not read; name it lux"),
+        ({"names": None, "name": np.arange(3)}, "an array 'name', which is not read; name it name"),
+    ],
+)
+def test_arrays_that_would_be_read_otherwise_are_refused(tmp_path, change, message):
+    """A `mask` masked nothing, and floats in images_u16 were read as of white 1."""
+    arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": ILLUMINANTS, "names": np.arange(3)}
+    stored = {name: value for name, value in (arrays | change).items() if value is not None}
+    np.savez(tmp_path / "a.npz", **stored)
+    with pytest.raises(DataError, match=rf"a\.npz.* {message}"):
+        thumbnail_set(tmp_path / "a.npz")
+
+
+def test_arrays_that_are_not_read_are_named(tmp_path, capsys):
+    arrays = {"images": np.ones((3, 4, 5, 3)), "illuminant_rgb": ILLUMINANTS}
+    np.savez(tmp_path / "a.npz", **arrays, files=np.arange(3), temperature=np.arange(3))
+    thumbnail_set(tmp_path / "a.npz")
+    assert not capsys.readouterr().err
+    np.savez(tmp_path / "a.npz", **arrays, focal=np.arange(3), scenes=np.arange(3))
+    thumbnail_set(tmp_path / "a.npz")
+    assert "a.npz: arrays not read: focal, scenes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "greatest", "fraction"),
+    [
+        ("images_u16", np.uint16(2**14 - 1), "0.25"),
+        ("images_u16", np.uint16(2**15), ""),
+        ("images", 2.0**12 - 1, "4.1e+03"),
+        ("images", 1 + 1e-6, ""),
+    ],
+)
+def test_raw_numbers_that_are_not_scaled_are_warned_of(tmp_path, capsys, name, greatest, fraction):
+    """FFCC used a third of the pixels of raw numbers of 12 bits, without a word."""
+    images = np.full((3, 4, 5, 3), greatest)
+    images[1:] = images[1:] // 10
+    np.savez(tmp_path / "a.npz", **{name: images}, illuminant_rgb=ILLUMINANTS)
+    thumbnail_set(tmp_path / "a.npz")
+    expected = f"the greatest pixel of a is {fraction} of white" if fraction else ""
+    printed = capsys.readouterr().err
+    assert expected in printed
+    assert bool(printed) == bool(fraction)
 
 
 @pytest.mark.parametrize("camera", ["..", ".", " ", "-"])

@@ -1,5 +1,7 @@
 """The chart of one photo: found automatically or placed by FOLDER/charts.json, and measured."""
 
+import posixpath
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,11 +65,19 @@ class MeasuredChart(NamedTuple):
         return float(jnp.max(jax.vmap(angular_error, (0, None))(grays, illuminant)))
 
 
-def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
-    """Return the charts' corners in charts.json by file; empty without that file.
+def read_chart_corners(
+    folder: Path, views: Sequence[str] = ()
+) -> dict[str, Float[np.ndarray, "4 2"]]:
+    """Return the charts' corners in charts.json by file, such as a.dng; empty without that file.
+
+    Args:
+      folder: folder of charts.json.
+      views: folders below it that hold the photographs, which are then named as main/a.dng; without
+        them the photographs are in the folder itself.
 
     Raises:
-      DataError: charts.json holds something else, or names a missing file.
+      DataError: charts.json holds something else, names a file where no photograph is looked for,
+        or names one twice.
     """
     path = folder / "charts.json"
     if not path.exists():
@@ -75,8 +85,12 @@ def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
     content = read_json(path, LAYOUT, 10_000_000)
     if not isinstance(content, dict):
         raise DataError(f"{path} holds no charts. {LAYOUT}")
+    present = {file for view in views or ("",) for file in _file_names(folder, view)}
     corners = {}
-    for name, points in content.items():
+    for stated, points in content.items():
+        name = posixpath.normpath(stated)
+        if name in corners:
+            raise DataError(f"{path} has two charts of {one_line(name)}; remove one")
         try:
             corners[name] = np.array(points, np.float32)
         except (ValueError, TypeError) as error:
@@ -84,9 +98,17 @@ def read_chart_corners(folder: Path) -> dict[str, Float[np.ndarray, "4 2"]]:
         is_valid = corners[name].shape == (4, 2) and np.all(np.isfinite(corners[name]))
         if not is_valid or chart_homography(corners[name]) is None:
             raise DataError(f"{path}: {one_line(name)} has no four corners of a chart. {LAYOUT}")
-        if not (folder / name).is_file():
-            raise DataError(f"{path}: there is no {folder / one_line(name)}. {LAYOUT}")
+        if name not in present:
+            place = f"in {' or '.join(views)}" if views else "directly in its folder"
+            raise DataError(f"{path}: there is no file {one_line(stated)} {place}. {LAYOUT}")
     return corners
+
+
+def _file_names(folder: Path, view: str) -> list[str]:
+    """Return the names of the files in a folder or one below it, with that one's name."""
+    place = folder / view
+    paths = place.iterdir() if place.is_dir() else ()
+    return [posixpath.join(view, path.name) for path in paths if path.is_file()]
 
 
 def measure_chart(

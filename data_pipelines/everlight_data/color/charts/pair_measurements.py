@@ -59,7 +59,7 @@ def read_charts(folder: Path, files: Sequence[PairFiles], store: Store) -> Measu
     Raises:
       DataError: too few pairs remain, or they are of several cameras.
     """
-    listed, reference = read_chart_corners(folder), reference_colors()
+    listed, reference = read_chart_corners(folder, VIEWS), reference_colors()
 
     def read(index: int) -> dict[str, np.ndarray]:
         return read_chart_pair(folder, files[index], listed, reference).to_arrays()

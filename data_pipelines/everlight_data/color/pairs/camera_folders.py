@@ -1,14 +1,22 @@
 """Photographs of one camera with known illuminants: a file of thumbnails, or a folder of photos."""
 
+import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+from everlight_data.color.photographs.camera_names import plain_name
 from everlight_data.color.photographs.linear_pictures import checked_illuminants
 from everlight_data.color.photographs.thumbnails import thumbnail_set
-from everlight_data.color.raw_files.photos import list_photos, read_photo
+from everlight_data.color.raw_files.photos import (
+    is_picture,
+    list_photos,
+    read_photo,
+    stated_warnings,
+)
+from everlight_data.color.raw_files.raw import camera_names
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import refusing
 from everlight_data.formats.tables import read_columns
@@ -34,7 +42,8 @@ def camera_set(source: Path) -> ConstancySet:
 
     Raises:
       MissingDataError: the file or folder does not exist, or the folder has no photo.
-      DataError: a file is damaged, or photos and illuminants do not agree.
+      DataError: a file is damaged, photos and illuminants do not agree, or raw files are by
+        different cameras.
     """
     if source.is_dir():
         return _folder_set(source)
@@ -54,6 +63,7 @@ def _folder_set(folder: Path) -> ConstancySet:
             f"{folder} has several photos named {one_line(repeated[0])}, which differ in the "
             "extension only; leave one of them there"
         )
+    _refuse_second_camera(paths)
     table = folder / ILLUMINANTS
     rows = read_columns(table, COLUMNS, REMEDY)
     listed = [name for name, *_ in rows]
@@ -63,6 +73,19 @@ def _folder_set(folder: Path) -> ConstancySet:
         colors = checked_illuminants(np.array([color for _, *color in rows], np.float64))
     order = [listed.index(name) for name in files]
     return ConstancySet(tuple(names), colors[order], partial(_read, paths), file=table)
+
+
+def _refuse_second_camera(paths: Sequence[Path]) -> None:
+    """Refuse raw files that have no name of the camera in common with the first one."""
+    named = [(path, camera_names(path)) for path in paths if not is_picture(path)]
+    named = [(path, names) for path, names in named if names]
+    for path, names in named[1:]:
+        first, expected = named[0]
+        if not {*map(plain_name, names)} & {*map(plain_name, expected)}:
+            raise DataError(
+                f"{path} is by {names[0]}, and {first.name} by {expected[0]}; give a folder of one "
+                "camera's photos"
+            )
 
 
 def _refuse_others(table: Path, listed: Sequence[str], files: Sequence[str]) -> None:
@@ -79,4 +102,6 @@ def _refuse_others(table: Path, listed: Sequence[str], files: Sequence[str]) -> 
 
 def _read(paths: Sequence[Path], index: int) -> Photograph:
     photo = read_photo(paths[index])
+    for warning in stated_warnings(photo):
+        print(f"WARNING: {paths[index]}: {warning}", file=sys.stderr)
     return Photograph(photo.image, ~photo.saturated & (photo.image.max(axis=-1) > 0))

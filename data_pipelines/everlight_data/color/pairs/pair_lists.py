@@ -28,8 +28,8 @@ def match_images(
         name, as in CameraA_0001 and CameraB_0001.
 
     Raises:
-      DataError: an image of the list does not exist or occurs twice; without a list, an image has
-        no partner. The message names them.
+      DataError: an image of the list does not exist, shares its name or occurs twice; without a
+        list, an image has no partner. The message names them.
     """
     if path is not None:
         return _listed_pairs(path, main, second)
@@ -77,6 +77,11 @@ def _listed_pairs(path: Path, main: Sequence[str], second: Sequence[str]) -> Int
         listed = [row[place] for row in rows]
         for name in listed:
             check_name("image", name, known)
+        if ambiguous := sorted({*listed} & {*repeated_names(known)}):
+            raise DataError(
+                f"{path} has {one_line(ambiguous[0])}, the name of several images of the "
+                f"{('main', 'second')[place]} camera; give each image its own name"
+            )
         if repeated := repeated_names(listed):
             raise DataError(f"{path} has {one_line(repeated[0])} in two pairs; remove one")
     return np.array([[main.index(first), second.index(other)] for first, other in rows], int)

@@ -80,17 +80,16 @@ def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
         orientation = png_orientation(content) if header is None else header.orientation
         if height * width > MAX_PIXELS:
             raise ValueError(f"{height}x{width} pixels; give at most {MAX_PIXELS:,}")
+    if header is not None:
+        # Small files hold hundreds of channels, so they are refused before they are decoded.
+        _check_form(path, header.channels, header.bits, header.kind, remedy)
+    with refusing(path, remedy):
         codecs = import_package("imagecodecs")
         pixels = (codecs.tiff_decode if tiff else codecs.png_decode)(content)
         if header is not None and header.is_planar and pixels.ndim == 3:
             pixels = np.ascontiguousarray(np.moveaxis(pixels, 0, -1))
     channels = pixels.shape[2] if pixels.ndim == 3 else 1
-    if channels != 3 or pixels.dtype != np.uint16:
-        form = _FORMS.get(pixels.dtype.kind, "")
-        raise DataError(
-            f"{path} has {channels} channels of {8 * pixels.itemsize} bits{form}, not 3 of 16 "
-            f"without sign; it is not a linear image. {remedy}"
-        )
+    _check_form(path, channels, 8 * pixels.itemsize, pixels.dtype.kind, remedy)
     if header is not None and header.photometric not in _LINEAR_COLORS:
         raise DataError(
             f"{path}: PhotometricInterpretation is {header.photometric}, not 2 (RGB); its channels "
@@ -99,6 +98,15 @@ def decode_oriented(path: Path, remedy: str) -> OrientedPicture:
     levels = (None, None) if header is None else (header.black_level, header.white_level)
     rendering = png_rendering(content) if header is None else header.rendering
     return OrientedPicture(pixels, orientation, *levels, rendering)
+
+
+def _check_form(path: Path, channels: int, bits: int, kind: str, remedy: str) -> None:
+    """Refuse pixels that are not 3 channels of 16 bits without sign, of NumPy's kind "u"."""
+    if (channels, bits, kind) != (3, 16, "u"):
+        raise DataError(
+            f"{path} has {channels} channels of {bits} bits{_FORMS.get(kind, '')}, not 3 of 16 "
+            f"without sign; it is not a linear image. {remedy}"
+        )
 
 
 # Black is zero (written for channels without a meaning), RGB, LinearRaw; files may state none.

@@ -6,6 +6,7 @@ from pathlib import Path
 from everlight_data.color.photographs.thumbnails import LUX, LUX_RANGE
 from everlight_data.errors import DataError
 from everlight_data.formats.tables import read_columns
+from everlight_data.names import repeated_names
 from everlight_data.texts import one_line
 
 REMEDY = "Give a CSV file with a header and the columns photo and lux."
@@ -21,7 +22,8 @@ def lux_of_photos(lux: float | Path, photos: Sequence[Path]) -> dict[Path, float
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: a photo is missing or has two numbers, or a number is damaged or out of range.
+      DataError: a photo is missing, shares its name or has two numbers, or a number is damaged or
+        out of range.
     """
     if not isinstance(lux, Path):
         return dict.fromkeys(photos, _checked(lux, "--lux"))
@@ -30,11 +32,18 @@ def lux_of_photos(lux: float | Path, photos: Sequence[Path]) -> dict[Path, float
         value = _checked(text, f"{lux}: {one_line(photo)}")
         if listed.setdefault(photo, value) != value:
             raise DataError(f"{lux} states two numbers for {one_line(photo)}. {REMEDY}")
-    return {photo: _listed(listed, photo, lux) for photo in photos}
+    shared = repeated_names([photo.name for photo in {*photos}])
+    return {photo: _listed(listed, photo, lux, shared) for photo in photos}
 
 
-def _listed(listed: dict[str, float], photo: Path, path: Path) -> float:
+def _listed(listed: dict[str, float], photo: Path, path: Path, shared: Sequence[str]) -> float:
+    """Return a photo's number by its path, or else by its name, if no other photo shares it."""
     name = str(photo) if str(photo) in listed else photo.name
+    if name in listed and name != str(photo) and name in shared:
+        raise DataError(
+            f"{path} has {one_line(name)}, the name of several photos; list each with its folder, "
+            f"as {one_line(str(photo))}"
+        )
     if name not in listed:
         raise DataError(f"{path} does not list {photo}. {REMEDY}")
     return listed[name]

@@ -14,8 +14,9 @@ FOLDS = 3
 MAX_FOLDS = 8
 """Maximum number of folds of scenes; each two folds are another training."""
 FOLD_LAYOUT = (
-    "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images' "
-    "names, or `te_split` and `tr_split` with each fold's image numbers, from 1."
+    "Give a text file or `indices` with each image's fold, 1 to 3, in the order of the images "
+    "(of thumbnails that of the file, else that of the names), or `te_split` and `tr_split` with "
+    "each fold's image numbers, from 1."
 )
 
 

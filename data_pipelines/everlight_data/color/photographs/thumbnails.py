@@ -1,6 +1,8 @@
 """Files of linear thumbnails with their illuminants, and the vectors of their captures."""
 
+import difflib
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ from jaxtyping import Bool, Float
 
 from everlight.color.learned.capture_aware import DAY, EVENTS, capture_features, lux_feature
 from everlight.color.thumbnails import SATURATION
+from everlight_data.color.photographs.camera_names import DATA_SET_CAMERAS
 from everlight_data.color.photographs.linear_pictures import (
     MAX_VALUE,
     MIN_VALUE,
@@ -20,6 +23,7 @@ from everlight_data.color.photographs.linear_pictures import (
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz
 from everlight_data.formats.files import refusing
+from everlight_data.names import name_first
 from everlight_data.sets.constancy_set import Captures, ConstancySet, Photograph
 
 LUX = "lux"
@@ -35,6 +39,17 @@ CAPTURE: dict[str, tuple[float, float, int]] = {
 
 They are the arguments of `everlight.color.capture_features`, in its units. `LUX` is another one.
 """
+IMAGES = "images_u16", "images"
+"""Arrays of the images: integers whose white is 65535, or floats whose white is 1."""
+OTHERS = "files", "temperature", "camera_temperature"
+"""Arrays in files of this project that are not of thumbnails; some commands read them."""
+MIN_WHITE = 0.3
+"""Fraction of white below which a camera's greatest pixel may be that of unscaled raw numbers.
+
+It is 1 in the NUS-8 and Cube+ thumbnails; raw numbers of 14 bits stored in 16 reach 0.25.
+"""
+ALIKE = 0.8
+"""Similarity (`difflib`) from which an array's name is a misspelling of one that is read."""
 
 Saturated = Literal["highlights", "plateaus", "none"]
 """Name of the pixels of a thumbnail that count as saturated.
@@ -71,9 +86,11 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: the file is damaged, lacks an array, or its arrays do not match.
+      DataError: the file is damaged, lacks an array, has both kinds of images or a misspelled
+        array, or its arrays do not match.
     """
     arrays = read_npz(path, remedy)
+    _check_names(path, list(arrays), remedy)
     stored = _find_images(arrays, path, remedy)
     with refusing(path, remedy):
         illuminants = checked_illuminants(arrays["illuminant_rgb"])
@@ -85,9 +102,27 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     return Thumbnails(images, illuminants, names, masks, captures)
 
 
+def _check_names(path: Path, names: Sequence[str], remedy: str) -> None:
+    """Refuse misspelled arrays and two arrays of images; warn of others that are not read."""
+    if {*IMAGES} <= {*names}:
+        raise DataError(f"{path} has images_u16 and images; give one of them. {remedy}")
+    optional = [*CAPTURE, LUX, "names", "masks"]
+    unread = [name for name in names if name not in (*IMAGES, "illuminant_rgb", *optional, *OTHERS)]
+    absent = [name for name in optional if name not in names]
+    for name in unread:
+        if near := difflib.get_close_matches(name.strip().casefold(), absent, 1, ALIKE):
+            raise DataError(
+                f"{path} has an array {name!a}, which is not read; name it {near[0]}, or otherwise "
+                f"if it is something else. {remedy}"
+            )
+    if unread:
+        print(f"WARNING: {path}: arrays not read: {name_first(unread)}", file=sys.stderr)
+
+
 def _find_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> np.ndarray:
     """Return the images as stored; the file has illuminants beside them."""
-    images = arrays.get("images_u16", arrays.get("images"))
+    name = next((name for name in IMAGES if name in arrays), "")
+    images = arrays.get(name)
     if images is None or "illuminant_rgb" not in arrays:
         raise DataError(
             f"{path} is damaged or not the expected file: it needs images_u16 or images, and "
@@ -97,6 +132,11 @@ def _find_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> n
         raise DataError(
             f"{path}: 8-bit images are not linear raw values; give uint16 (images_u16, white at "
             f"65535) or floats (images, white at 1). {remedy}"
+        )
+    if name == IMAGES[0] and images.dtype != np.uint16:
+        raise DataError(
+            f"{path}: images_u16 has {dtype_and_shape(images)}, not uint16 (white at 65535); name "
+            f"floats images (white at 1). {remedy}"
         )
     return images
 
@@ -190,17 +230,39 @@ def thumbnail_set(
         raise DataError(
             f"{path}: {odd[0]!a} is not a camera's name; use letters or digits, and _ . + -"
         )
+    read = {match[1] for match in named if match is not None and not camera}
+    if read and not read & {*DATA_SET_CAMERAS, path.stem}:
+        print(
+            f"{path}: the names of the images state {name_first(sorted(read))} as camera; "
+            "otherwise name the camera of all images by --camera",
+            file=sys.stderr,
+        )
     sets = {}
     for name in np.unique(cameras):
         rows = cameras == name
+        images = stored.images[rows]
+        _check_white(path, name, images)
         sets[str(name)] = ConstancySet(
             names=tuple(np.array(stored.names)[rows].tolist()),
             illuminants=stored.illuminants[rows],
-            read_image=partial(_mask_thumbnail, stored.images[rows], stored.masks[rows], saturated),
+            read_image=partial(_mask_thumbnail, images, stored.masks[rows], saturated),
             captures=None if stored.captures is None else stored.captures.at(rows),
             file=path,
         )
     return sets
+
+
+def _check_white(path: Path, camera: str, images: Float[np.ndarray, "n h w 3"]) -> None:
+    """Warn if a camera's greatest pixel is far below white or above it."""
+    greatest = float(images.max())
+    # Resampled images may be above 1 by a rounding error.
+    if not MIN_WHITE <= greatest <= 1.001:
+        print(
+            f"WARNING: {path}: the greatest pixel of {camera} is {greatest:.3g} of white, which is "
+            "65535 in images_u16 and 1 in images; if the pixels are raw numbers, scale them, as "
+            "FFCC leaves out pixels below 1/256 of white",
+            file=sys.stderr,
+        )
 
 
 def thumbnail_cameras(

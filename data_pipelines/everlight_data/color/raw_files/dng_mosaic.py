@@ -5,7 +5,8 @@ Values to Linear Reference Values"). LibRaw rounds black levels, averages their 
 column, and reads unknown patterns and orientations as others.
 """
 
-from collections.abc import Sequence
+import struct
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,6 +27,10 @@ BLACK_TAGS = ("BlackLevel", "BlackLevelRepeatDim", "BlackLevelDeltaV", "BlackLev
 _CONVERT = (
     "give a DNG of a plain 2x2 Bayer mosaic, as by the camera's full-resolution or binned mode"
 )
+OPCODE_LISTS = "OpcodeList2", "OpcodeList3"
+"""Tags of operations on the mosaic and on its demosaiced values."""
+GAIN_MAP = 9
+"""Number of the operation GainMap, which phones write against lens shading."""
 _LEVELS = "give the sensor's own as black_level and white_level"
 
 
@@ -65,6 +70,8 @@ class MosaicTags(NamedTuple):
     """White level."""
     area: tuple[int, int, int, int] | None = None
     """Top, left, bottom and right of the active area, of which pattern and levels speak."""
+    has_gain_map: bool = False
+    """True if a list of operations has a gain map."""
 
 
 def black_map(black: BlackLevels, height: int, width: int) -> Float[np.ndarray, "h w"]:
@@ -130,7 +137,26 @@ def read_mosaic_tags(
     area = _area(raw, shape)
     black = _black(raw, area) if levels.black_level is None else None
     white = _white(raw) if levels.white_level is None else None
-    return MosaicTags(flip, pattern, black, white, area)
+    return MosaicTags(flip, pattern, black, white, area, _has_gain_map(raw))
+
+
+def _has_gain_map(raw: RawDirectories) -> bool:
+    """Return True if a list of operations, which are not applied, has a gain map."""
+    tags = (raw.mosaic_tag(name) for name in OPCODE_LISTS)
+    lists = (tag.value for tag in tags if tag is not None)
+    return any(GAIN_MAP in _opcodes(stored) for stored in lists if isinstance(stored, bytes))
+
+
+def _opcodes(content: bytes) -> Iterator[int]:
+    """Yield the numbers of a list's operations: after its length, four big-endian numbers each.
+
+    They are the operation, its version, its flags, and the number of bytes that follow.
+    """
+    place = 4
+    while place + 16 <= len(content):
+        number, _, _, size = struct.unpack_from(">4I", content, place)
+        yield number
+        place += 16 + size
 
 
 def _flip(raw: RawDirectories) -> int:

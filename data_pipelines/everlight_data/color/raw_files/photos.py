@@ -36,7 +36,9 @@ REMEDY = "Give a DNG or camera raw file, or a linear PNG or TIFF of 3 channels o
 
 
 def list_photos(paths: Sequence[Path]) -> list[Path]:
-    """Return files as they are given, and the photos of folders by name; others are left out there.
+    """Return files as they are given, and the photos of folders by name.
+
+    Other files and hidden ones are left out of folders.
 
     Raises:
       MissingDataError: a file or folder does not exist, or a folder holds no photo.
@@ -46,7 +48,9 @@ def list_photos(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             photos.append(path)
             continue
-        files = [p for p in sorted(path.iterdir()) if p.suffix.lower() in (*RAW, *PICTURES)]
+        # Hidden files such as ._a.dng, which macOS writes beside a.dng on other file systems.
+        visible = [file for file in sorted(path.iterdir()) if not file.name.startswith(".")]
+        files = [file for file in visible if file.suffix.lower() in (*RAW, *PICTURES)]
         if not files:
             raise MissingDataError(f"{path} holds no photo. {REMEDY}")
         photos += files
@@ -99,6 +103,22 @@ def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:
         levels=levels,
         rendering=picture.rendering,
     )
+
+
+def stated_warnings(photo: RawImage) -> tuple[str, ...]:
+    """Return warnings about what a photo's file states of its values."""
+    warnings = []
+    if photo.rendering:
+        warnings.append(
+            f"the file states a {photo.rendering}, so its values may not be linear sensor values, "
+            "of which an illuminant is estimated"
+        )
+    if photo.has_gain_map:
+        warnings.append(
+            "the file states a gain map against lens shading, which is not applied; brightness and "
+            "colours change towards the corners"
+        )
+    return tuple(warnings)
 
 
 def _picture_levels(

@@ -90,6 +90,8 @@ class RawImage(NamedTuple):
     """Levels that the user gave instead of the file's."""
     rendering: str = ""
     """A picture's statement of its colours or encoding, which sensor values do not have; or ""."""
+    has_gain_map: bool = False
+    """True if a DNG states a gain map against lens shading, which is not applied."""
 
 
 class SensorValues(NamedTuple):
@@ -109,6 +111,8 @@ class SensorValues(NamedTuple):
     """Matrix of `RawImage.xyz_to_camera`."""
     as_shot_neutral: Float[np.ndarray, "3"] | None
     """Estimate of `RawImage.as_shot_neutral`."""
+    has_gain_map: bool = False
+    """Statement of `RawImage.has_gain_map`."""
 
 
 def read_raw(
@@ -157,6 +161,7 @@ def read_raw(
         flip=sensor.flip,
         path=path,
         levels=levels,
+        has_gain_map=sensor.has_gain_map,
     )
 
 
@@ -195,6 +200,7 @@ def read_sensor(path: Path, levels: LevelArguments = FILE_LEVELS) -> SensorValue
             flip=stated.flip if is_dng else raw.sizes.flip,
             xyz_to_camera=None if matrix is None else matrix.astype(np.float32),
             as_shot_neutral=neutral,
+            has_gain_map=stated.has_gain_map,
         )
 
 

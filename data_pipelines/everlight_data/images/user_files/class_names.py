@@ -1,6 +1,5 @@
 """Class names and numbers of a user's labels, refused where they are missing or hardly differ."""
 
-import re
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Int
 
-from everlight.data_checks import equal_numbers, is_missing
+from everlight.data_checks import as_number, equal_numbers, is_missing
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape
 from everlight_data.texts import printable
@@ -23,7 +22,9 @@ MIN_CLASSES = 2
 def class_numbers(
     source: Path, labels: Sequence[str], fewest: int = MIN_IMAGES, classes: int = MIN_CLASSES
 ) -> tuple[tuple[str, ...], Int[np.ndarray, "n"]]:
-    """Return the classes, sorted by their printable names, and the number of each label's class.
+    """Return the classes, in order, and the number of each label's class.
+
+    Classes are sorted as numbers if all names are numbers, and else by their printable names.
 
     Args:
       source: origin of the labels, for error messages.
@@ -38,9 +39,8 @@ def class_numbers(
     counts = Counter(labels)
     check_distinct(source, list(counts))
     _check_counts(source, counts, fewest, classes)
-    # Whole numbers in their own order.
-    numeric = all(re.fullmatch(r"-?\d+", label) for label in counts)
-    ordered = sorted(counts, key=int if numeric else printable)
+    numeric = all(as_number(label) is not None for label in counts)
+    ordered = sorted(counts, key=as_number if numeric else printable)
     place = {label: number for number, label in enumerate(ordered)}
     return tuple(map(printable, ordered)), np.array([place[x] for x in labels], np.int32)
 

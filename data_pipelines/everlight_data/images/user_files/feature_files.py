@@ -52,7 +52,11 @@ def features_of_images(file: str, images: ImageSet) -> Features:
     """
     path, values, labels, _ = _read_features(file)
     numbers = np.concatenate([images.train_labels, images.test_labels])
-    expected = np.array(images.class_names)[numbers] if labels.dtype.kind == "U" else numbers
+    names, texts = np.array(images.class_names)[numbers], labels.astype(str)
+    if labels.dtype.kind == "U" or np.array_equal(texts, names):
+        labels, expected = texts, names
+    else:
+        expected = numbers
     needed = f"the benchmark's {len(expected):,} images, in its order"
     if len(labels) != len(expected):
         raise DataError(f"{path} has {len(labels):,} rows; give a row for each of {needed}.")
@@ -105,8 +109,10 @@ def _read_features(file: str) -> FeatureFile:
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{path}: features have {dtype_and_shape(values)}. {_REMEDY}")
     check_shape(path, labels, "features", values.shape, _REMEDY)
+    # The limit itself would be infinite in 16 bits.
+    limit = MAX_FEATURE if values.dtype != np.float16 else float(np.finfo(np.float16).max)
     # Written so that NaN is refused.
-    wrong = ~((values <= MAX_FEATURE) & (values >= -MAX_FEATURE))
+    wrong = ~((values <= limit) & (values >= -limit))
     if np.any(wrong):
         raise DataError(
             f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "

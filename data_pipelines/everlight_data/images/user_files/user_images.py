@@ -118,7 +118,7 @@ def load_user_images(
     Raises:
       MissingDataError: a file or folder does not exist.
       DataError: the source has no classes, a class of too few images, a file that is not an intact
-        image, contradictory or unusable labels, or too many images, or it is `test_data` too; the
+        image, unusable labels, or too many images, or it is `test_data` too; the
         message names it.
     """
     fewest = MIN_IMAGES if test_data is None else 1
@@ -146,6 +146,8 @@ def load_user_images(
     repeated = int(repeated_samples(images.images[:trained], images.images[trained:]).sum())
     if repeated:
         notes.append(f"{repeated:,} test images equal training images")
+    if ambiguous := _count_ambiguous(images):
+        notes.append(f"{ambiguous:,} images equal an image of another class")
     note = (
         f"{images.name}: {len(images.images):,} images of {len(images.class_names)} classes, of "
         f"which {len(images.test_labels):,} test{chosen_by}; {part.size}"
@@ -221,6 +223,16 @@ def _check_counts(source: str, images: ImageSet, fewest: int) -> None:
             f"{source}: the class {images.class_names[few[0]]!a} has {train[few[0]]} training and "
             f"{test[few[0]]} test images; a class needs {MIN_TRAINING} and 1."
         )
+
+
+def _count_ambiguous(images: ImageSet) -> int:
+    """Return the number of images that are also those of another class."""
+    classes: dict[int, set[int]] = {}
+    labels = np.concatenate([images.train_labels, images.test_labels]).tolist()
+    keys = [hash(image.tobytes()) for image in images.images]
+    for key, label in zip(keys, labels, strict=True):
+        classes.setdefault(key, set()).add(label)
+    return sum(len(classes[key]) > 1 for key in keys)
 
 
 def _decode(source: Path, files: ListedImages, side: int) -> _Squares:

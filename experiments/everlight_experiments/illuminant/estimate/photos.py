@@ -29,7 +29,12 @@ from everlight_data.color.raw_files.photo_whites import (
     describe_white,
     photo_white,
 )
-from everlight_data.color.raw_files.photos import is_picture, left_out_pictures, read_photo
+from everlight_data.color.raw_files.photos import (
+    is_picture,
+    left_out_pictures,
+    read_photo,
+    stated_warnings,
+)
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.color.tuning_files.libcamera import read_tuning
 from everlight_data.color.tuning_files.module_names import (
@@ -199,12 +204,7 @@ def file_warnings(photo: RawImage, saturated: float) -> tuple[str, ...]:
       photo: photo.
       saturated: its `saturated_share`.
     """
-    warnings = []
-    if photo.rendering:
-        warnings.append(
-            f"the file states a {photo.rendering}, so its values may not be linear sensor values, "
-            "of which an illuminant is estimated"
-        )
+    warnings = [*stated_warnings(photo)]
     if saturated > MUCH_SATURATED:
         warnings.append(
             f"{saturated:.0%} of the pixels are left out as saturated, and the estimate is that of "

@@ -1,11 +1,14 @@
 """Folders of photos with illuminants, and files of thumbnails, as sets of one camera."""
 
+import zlib
+
 import imagecodecs
 import numpy as np
 import pytest
 
 from everlight_data.color.pairs.camera_folders import camera_set
 from everlight_data.errors import DataError, MissingDataError
+from tests.dng_writer import write_dng
 
 
 @pytest.fixture
@@ -66,6 +69,35 @@ def test_two_photos_of_one_name_are_refused(folder):
     (path / "a.tif").write_bytes((path / "c.tif").read_bytes())
     with pytest.raises(DataError, match="several photos named a"):
         camera_set(path)
+
+
+def test_hidden_files_are_no_photos(folder):
+    """macOS writes ._a.png beside a.png on other file systems."""
+    path, _ = folder
+    (path / "._a.png").write_bytes(b"attributes")
+    assert camera_set(path).names == ("a", "b", "c")
+
+
+def test_photos_of_two_cameras_are_refused(tmp_path, rng):
+    for name, model in (("a", "Nikon D5200"), ("b", "Canon EOS 600D")):
+        write_dng(tmp_path / f"{name}.dng", rng.uniform(0.1, 0.9, (22, 22, 3)), model=model)
+    (tmp_path / "illuminants.csv").write_text("file,red,green,blue\na.dng,1,2,1\nb.dng,1,2,1\n")
+    with pytest.raises(DataError, match=r"b\.dng is by Canon EOS 600D, and a\.dng by Nikon D5200"):
+        camera_set(tmp_path)
+    write_dng(tmp_path / "b.dng", rng.uniform(0.1, 0.9, (22, 22, 3)), model="NIKON NIKON D5200")
+    assert camera_set(tmp_path).names == ("a", "b")
+
+
+def test_a_photo_that_states_an_encoding_is_warned_of(folder, capsys):
+    path, pixels = folder
+    photographs = camera_set(path)
+    photographs.read_image(0)
+    assert "WARNING" not in capsys.readouterr().err
+    content = (path / "a.png").read_bytes()
+    srgb = b"\0\0\0\1sRGB\0" + zlib.crc32(b"sRGB\0").to_bytes(4)
+    (path / "a.png").write_bytes(content[:33] + srgb + content[33:])
+    np.testing.assert_array_equal(photographs.read_image(0).image > 0, pixels[0] > 0)
+    assert "a.png: the file states a sRGB encoding, so its values" in capsys.readouterr().err
 
 
 def test_a_file_of_thumbnails_is_one_camera(tmp_path, rng):

@@ -48,6 +48,20 @@ def test_a_list_of_other_images_is_refused(tmp_path, rows, message):
         match_images(("a", "b"), ("x", "y"), path)
 
 
+@pytest.mark.parametrize(
+    ("main", "second", "view"),
+    [(("a", "b", "a"), ("x", "y"), "main"), (("a", "b"), ("y", "x", "x"), "second")],
+)
+def test_a_listed_name_of_several_images_is_refused(tmp_path, main, second, view):
+    """The first image of the name was taken."""
+    path = tmp_path / "list.csv"
+    path.write_text("main,second\nb,y\n")
+    assert len(match_images(main, second, path)) == 1
+    path.write_text("main,second\nb,y\na,x\n")
+    with pytest.raises(DataError, match=f"name of several images of the {view} camera; give each"):
+        match_images(main, second, path)
+
+
 def test_groups_are_words_or_blocks(tmp_path):
     assert read_groups(None, 7, 3).tolist() == [0, 0, 0, 1, 1, 1, 2]
     path = tmp_path / "groups.txt"

@@ -102,6 +102,43 @@ def test_an_unknown_layout_is_refused(tmp_path, tag, value, message):
         read_photo(path)
 
 
+@pytest.mark.parametrize(
+    ("kinds", "message"),
+    [
+        ([1, 0], "its first page is a smaller version or a mask of another; save the full picture"),
+        ([0, 0], "it has several pages; save the full picture as a file of one page"),
+        ([2, 1, 2], "it has several pages"),
+        ([0, 1], ""),
+    ],
+)
+@pytest.mark.parametrize("byteorder", ["<", ">"])
+def test_one_page_is_the_full_picture(tmp_path, rng, kinds, message, byteorder):
+    """The first page was read: a thumbnail, or the first exposure of several."""
+    path = tmp_path / "a.tif"
+    pixels = rng.integers(1, 65536, (len(kinds), 24, 96, 3)).astype(np.uint16)
+    with tifffile.TiffWriter(path, byteorder=byteorder) as file:
+        for kind, page in zip(kinds, pixels, strict=True):
+            file.write(page, photometric="rgb", subfiletype=kind)
+    if message:
+        with pytest.raises(DataError, match=rf"a\.tif .*{message}"):
+            read_picture(path, "")
+    else:
+        np.testing.assert_array_equal(read_picture(path, ""), pixels[0])
+
+
+def test_many_channels_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
+    """300 channels of 0.4 MB took 370 MB."""
+    path = tmp_path / "a.tif"
+    pixels = np.ones((24, 96, 300), np.uint16)
+    tifffile.imwrite(path, pixels, photometric="rgb", planarconfig="contig")
+    monkeypatch.setattr(imagecodecs, "tiff_decode", None)
+    with pytest.raises(DataError, match=r"a\.tif has 300 channels of 16 bits, not 3 of 16"):
+        read_picture(path, "")
+    tifffile.imwrite(path, np.ones((24, 96, 3), "f8"), photometric="rgb")
+    with pytest.raises(DataError, match=r"a\.tif has 3 channels of 64 bits \(floats\), not 3"):
+        read_picture(path, "")
+
+
 def test_a_bigtiff_is_named(tmp_path):
     path = tmp_path / "a.tif"
     tifffile.imwrite(path, np.ones((24, 96, 3), np.uint16), photometric="rgb", bigtiff=True)
@@ -211,3 +248,8 @@ def test_a_statement_of_encoded_colors_is_found(tmp_path, rng):
     png.write_bytes(content[:33] + png_chunk(b"gAMA", struct.pack(">I", 45455)) + content[33:])
     assert read_photo(tiff).rendering == "colour profile"
     assert read_photo(png).rendering == "gamma"
+    curve = (301, 3, 65536, tuple(range(65536)), True)
+    tifffile.imwrite(tiff, pixels, photometric="rgb", extratags=[curve])
+    png.write_bytes(content[:33] + png_chunk(b"cICP", b"\x09\x10\x00\x01") + content[33:])
+    assert read_photo(tiff).rendering == "transfer function"
+    assert read_photo(png).rendering == "video encoding"

@@ -59,6 +59,15 @@ def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
     np.testing.assert_allclose(calibrated_matrix(one, jnp.float32(4000)), CANON, rtol=1e-6)
 
 
+def test_rows_stand_at_their_planes(tmp_path):
+    """Rows were taken in the order of the file."""
+    rows = [line for line in LIST.splitlines(keepends=True) if "plane=" in line]
+    text = LIST.replace("".join(rows), "".join(rows[::-1]))
+    assert text != LIST
+    cameras = read_camera_matrices(listed(tmp_path, text))
+    np.testing.assert_allclose(cameras["Canon EOS 550D"], CANON)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -69,6 +78,8 @@ def test_the_list_gives_a_matrix_by_name_and_alias(tmp_path):
         (LIST.replace("6941", "1e9"), "not within 20"),
         (LIST.replace("6941", "nan"), "not within 20"),
         (LIST.replace("6941", ""), "ValueError"),
+        (LIST.replace(' plane="2"', ' plane="1"'), "rows of the planes 0, 1, 1, not 0, 1 and 2"),
+        (LIST.replace(' plane="2"', ""), "rows of the planes 0, 1, None, not 0, 1 and 2"),
         (LIST.replace('planes="3"', 'planes="4"'), "no camera with a matrix"),
         (LIST.replace("<!ELEMENT", '<!ENTITY a "&b;&b;"><!ELEMENT'), "declares entities"),
     ],

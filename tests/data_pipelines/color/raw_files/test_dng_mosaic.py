@@ -1,5 +1,7 @@
 """Readings of a DNG's mosaic by its tags, against the specification's sums in float64."""
 
+import struct
+
 import numpy as np
 import pytest
 import tifffile
@@ -15,6 +17,7 @@ from everlight_data.color.raw_files.dng import (
 from everlight_data.color.raw_files.dng import write_dng as write_mosaic
 from everlight_data.color.raw_files.dng_mosaic import LevelArguments
 from everlight_data.color.raw_files.dng_tags import raw_directories
+from everlight_data.color.raw_files.photos import stated_warnings
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
 from tests.refusals import refused
@@ -323,3 +326,24 @@ def test_a_file_of_two_mosaics_is_refused(tmp_path):
     message = r"a\.dng holds 2 mosaics of sizes that the decoded one does not have"
     with pytest.raises(DataError, match=message), raw_directories(path, (HEIGHT, WIDTH + 2)):
         pass
+
+
+@pytest.mark.parametrize(
+    ("code", "operations", "warned"),
+    [
+        (51009, [(1, b"x" * 20), (9, b"")], True),
+        (51022, [(9, bytes(76))], True),
+        # The numbers of an operation's data are no operations.
+        (51009, [(4, struct.pack(">2I", 9, 9))], False),
+        (51009, [], False),
+    ],
+)
+def test_a_gain_map_that_is_not_applied_is_warned_of(tmp_path, code, operations, warned):
+    """Phones write it against lens shading."""
+    content = struct.pack(">I", len(operations)) + b"".join(
+        struct.pack(">4I", number, 0x01030000, 0, len(data)) + data for number, data in operations
+    )
+    tag = (code, UNDEFINED, len(content), content)
+    photo = read_raw(write(tmp_path / "a.dng", mosaic_over(0), tag))
+    expect_color(photo)
+    assert any("states a gain map" in text for text in stated_warnings(photo)) == warned

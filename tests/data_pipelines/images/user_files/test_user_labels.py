@@ -8,7 +8,12 @@ from PIL import Image, ImageCms
 
 from everlight_data.errors import DataError
 from everlight_data.images.user_files.class_names import class_numbers
-from everlight_data.images.user_files.feature_files import features_alone
+from everlight_data.images.user_files.feature_files import (
+    features_alone,
+    features_of_images,
+)
+from everlight_data.images.user_files.image_lists import list_csv
+from everlight_data.sets.image_set import ImageSet
 from everlight_data.texts import printable
 from tests.data_pipelines.images.user_files.user_folders import SIDE, folder_of, load, png_chunk
 
@@ -48,6 +53,47 @@ def test_single_letters_keep_their_case(tmp_path):
     np.testing.assert_array_equal(numbers[:3], [1, 0, 2])
 
 
+def test_numbers_have_their_order_however_they_are_written(tmp_path):
+    """pandas writes integers beside missing values as 1.0, and "10.0" stood before "2.0"."""
+    names, numbers = class_numbers(tmp_path, ["10.0", "2.0", "-1"] * 3)
+    assert names == ("-1", "2.0", "10.0")
+    np.testing.assert_array_equal(numbers[:3], [2, 1, 0])
+    assert class_numbers(tmp_path, ["10", "2", "x"] * 3)[0] == ("10", "2", "x")
+
+
+def test_a_space_before_a_quotation_mark_is_none_of_the_label(tmp_path):
+    """The cell ` "cat"` gave the class `"cat"`, beside cat."""
+    path = tmp_path / "list.csv"
+    path.write_text('file,label\na.png,cat\nb.png, "cat"\n"c d.png", "a, b"\n')
+    files = list_csv(path)
+    assert files.labels == ["cat", "cat", "a, b"]
+    assert [file.name for file in files.paths] == ["a.png", "b.png", "c d.png"]
+
+
+def test_features_may_be_labelled_with_names_that_are_integers(tmp_path):
+    path, values = tmp_path / "f.npz", np.arange(12.0).reshape(6, 2)
+    numbers = np.arange(6) % 3
+    images = ImageSet("a", np.zeros((6, 2, 2, 3), np.uint8), numbers, numbers[:0], ("1", "2", "3"))
+    for labels in (numbers, numbers + 1, (numbers + 1).astype(str)):
+        np.savez(path, features=values, labels=labels)
+        np.testing.assert_array_equal(features_of_images(str(path), images).values, values)
+    np.savez(path, features=values, labels=numbers + 2)
+    with pytest.raises(DataError, match="row 0 is labelled '2', the image is '0'"):
+        features_of_images(str(path), images)
+
+
+@pytest.mark.parametrize("kind", ["f2", "f4", "f8"])
+def test_infinite_features_are_refused_with_their_row(tmp_path, kind):
+    """In 16 bits the limit is infinite, and so was the feature."""
+    path, values = tmp_path / "f.npz", np.arange(12, dtype=kind).reshape(6, 2)
+    np.savez(path, features=values, labels=np.array(["a", "b"] * 3))
+    assert features_alone(str(path), 2).features.values.shape == (6, 2)
+    values[3, 1] = np.inf
+    np.savez(path, features=values, labels=np.array(["a", "b"] * 3))
+    with pytest.raises(DataError, match=r"f\.npz: the features of row 3 are not all numbers"):
+        features_alone(str(path), 2)
+
+
 def test_test_images_that_train_are_counted(tmp_path, rng):
     training, tests = pictures(rng), pictures(rng)
     tests[[1, 7, 8]] = training[[0, 0, 9]]
@@ -58,6 +104,20 @@ def test_test_images_that_train_are_counted(tmp_path, rng):
     # Every fifth of a class tests: rows 4 and 9.
     training[4] = training[5]
     assert "1 test images equal training images" in load(arrays(source, training)).note
+
+
+def test_images_of_several_classes_are_counted(tmp_path, rng):
+    """Rows alternate between two classes."""
+    images = pictures(rng)
+    assert "another class" not in load(arrays(tmp_path / "own.npz", images)).note
+    labels = np.arange(10) % 2
+    images[[2, 4, 5]] = images[0]
+    path = tmp_path / "own.npz"
+    np.savez(path, images=images, labels=labels)
+    assert "4 images equal an image of another class" in load(path).note
+    images[5] = images[7]
+    np.savez(path, images=images, labels=labels)
+    assert "another class" not in load(path).note
 
 
 def test_arrays_that_are_not_read_are_named(tmp_path, rng):

@@ -156,7 +156,10 @@ def test_the_message_about_another_name_has_an_alias_that_works(tmp_path, monkey
     """A model alone is known by the list's names; any other name is added to it."""
     folder = tmp_path / "data" / "camera_matrices"
     folder.mkdir(parents=True)
-    rows = "".join(f"<ColorMatrixRow>{row}</ColorMatrixRow>" for row in ("1 0 0", "0 1 0", "0 0 1"))
+    rows = "".join(
+        f'<ColorMatrixRow plane="{plane}">{row}</ColorMatrixRow>'
+        for plane, row in enumerate(("1 0 0", "0 1 0", "0 0 1"))
+    )
     camera = '<Camera make="Canon" model="EOS 550D">{}<ColorMatrices><ColorMatrix planes="3">'
     listed = f"<Cameras>{camera}{rows}</ColorMatrix></ColorMatrices></Camera></Cameras>"
     (folder / "cameras.xml").write_text(listed.format(""))

@@ -156,6 +156,18 @@ def test_a_model_that_reads_the_sun_is_not_kept(tmp_path, rng, monkeypatch):
         run_train(options)
 
 
+def test_a_name_of_two_photos_is_listed_with_its_folder(tmp_path):
+    """Both photos had the brightness of one."""
+    photos = [tmp_path / folder / "photo.png" for folder in ("a", "b")]
+    path = tmp_path / "lux.csv"
+    path.write_text("photo,lux\nphoto.png,3\n")
+    assert lux_of_photos(path, [photos[0], photos[0]]) == {photos[0]: 3}
+    with pytest.raises(DataError, match=r"has photo\.png, the name of several photos; list each"):
+        lux_of_photos(path, photos)
+    path.write_text(f"photo,lux\n{photos[0]},3\n{photos[1]},4\n")
+    assert lux_of_photos(path, photos) == dict(zip(photos, (3, 4), strict=True))
+
+
 @pytest.mark.parametrize(
     ("lux", "message"),
     [
