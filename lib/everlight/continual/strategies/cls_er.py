@@ -203,5 +203,7 @@ METHODS = (
             "batch size": 10,
             "epochs per task": 1,
         },
+        # The stable average predicts.
+        has_review=False,
     ),
 )

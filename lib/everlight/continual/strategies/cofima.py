@@ -73,7 +73,8 @@ def cofima(
 ) -> Strategy:
     """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `MergedNetwork`.
 
-    The first label of a sample is its class. The linear head is `params["head"]`.
+    The first label of a sample is its class. Tasks must have disjoint classes. The linear head is
+    `params["head"]`.
 
     Args:
       setup: network, objective, optimizer and data access.

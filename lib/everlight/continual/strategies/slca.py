@@ -87,8 +87,8 @@ def slca(
 ) -> Strategy:
     """Return the slow learner with classifier alignment (SLCA), whose memory is `ClassGaussians`.
 
-    The first label of a sample is its class. The linear head is `params["head"]`. While a task is
-    learned, the head before alignment predicts.
+    The first label of a sample is its class. Tasks must have disjoint classes. The linear head is
+    `params["head"]`. While a task is learned, the head before alignment predicts.
 
     Args:
       setup: network, objective, optimizer and data access.

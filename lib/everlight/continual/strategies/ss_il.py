@@ -66,7 +66,7 @@ def ss_il(
 ) -> Strategy:
     """Return separated softmax (SS-IL), whose memory is `SeparatedMemory`.
 
-    The first label of a sample is its class.
+    The first label of a sample is its class. Tasks must have disjoint classes.
 
     Args:
       setup: network, objective, optimizer and data access; SS-IL's loss replaces the objective's.

@@ -59,8 +59,8 @@ def xdg(
     A gate multiplies the unit's kernel and bias. This equals multiplying its activity if ReLU
     follows, or any function that maps 0 to 0. The layers end in `params["head"]`, which is not
     gated. Other parameters, such as those of normalization, are rejected, since they would open
-    closed units. During a task `predict` takes its gates and classes, on which the best epoch is
-    chosen. Between tasks all units are open.
+    closed units. Tasks must have disjoint classes. During a task `predict` takes its gates and
+    classes, on which the best epoch is chosen. Between tasks all units are open.
 
     Args:
       setup: network, objective, optimizer and data access.
@@ -157,7 +157,7 @@ METHODS = (
         xdg,
         Publication("Masse et al.", 2018, "PNAS", ("statistics",)),
         "context-dependent gating (XdG): random units closed for each task",
-        requirements=(*PER_TASK_WEIGHTS, "disjoint classes"),
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "gated_share": 0.8,
             "batch size": 256,
