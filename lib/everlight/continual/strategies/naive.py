@@ -51,7 +51,8 @@ def naive_on_task_classes(setup: Setup) -> Strategy:
     """Return naive finetuning by the loss over the task's own classes.
 
     Tasks must have disjoint classes. The loss of a sample of an earlier task's class would have no
-    lower bound. The aux of a step are the parameters before it.
+    lower bound, and a task of one class has no gradient. The aux of a step are the parameters
+    before it.
     """
 
     def grads(
