@@ -92,7 +92,7 @@ NEGATIVE = {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}
 WORD_OF_NAN = FACTS.vectors.at[1, 0].set(jnp.nan)
 LAYERS = {"layers": ("a",)}
 GATES = {"tasks": 2, **LAYERS}
-TWO_HEADS = {"class_group": np.array([0, 0, 1, 1])}
+TWO_HEADS = {"class_group": jnp.array([0, 0, 1, 1])}
 # Values of strategies that train nothing, the initial network, or NaN.
 STRATEGY_VALUES = {
     "lwf": (TWO_HEADS, "class_group holds 1; give 0 to 0"),
