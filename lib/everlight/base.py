@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
-from everlight.checks import Between, NonNegativeFloat, UnitInterval
+from everlight.checks import SMALLEST, Between, NonNegativeFloat, PositiveFloat, UnitInterval
 
 Memory = Any
 """A strategy's own state between steps: importances, replay buffer, old parameters."""
@@ -21,6 +21,8 @@ Memory = Any
 
 Coefficient = NonNegativeFloat | Annotated[Float[Array, ""], Between(0)]
 """Coefficient of a penalty. As an array it can be vmapped, and a new value compiles nothing."""
+PositiveCoefficient = PositiveFloat | Annotated[Float[Array, ""], Between(SMALLEST)]
+"""Coefficient without which a system of equations has no solution; as an array like the others."""
 Proportion = UnitInterval | Annotated[Float[Array, ""], Between(0, 1)]
 """Share of a whole or weight of a mean, from 0 to 1; as an array it is like a `Coefficient`."""
 

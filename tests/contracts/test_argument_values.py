@@ -13,7 +13,8 @@ import everlight.illuminant as illuminant
 import everlight.metrics as metrics
 import everlight.plots as plots
 import everlight.scenarios as scenarios
-from tests.contracts.example_values import build
+from tests.continual.small_net import init_learner
+from tests.contracts.example_values import STORED, build
 from tests.refusals import refused
 
 LABELS = np.arange(24) % 4
@@ -77,8 +78,43 @@ def chromagenic(labels):
     return color.fit_chromagenic(*pairs, jnp.array(labels), jnp.ones((2, 3)))
 
 
+def strategy(name, **settings):
+    setup, _ = build(STORED)
+    return getattr(continual, name)(setup, **settings)
+
+
+def extended_memory(samples):
+    learner = init_learner(build(STORED)[0], 4, jax.random.key(0))
+    return strategy("xder_rpc", buffer_size=samples).init(jax.random.key(0), learner)
+
+
 NEGATIVE = {**metrics.WEIGHTINGS["W1"], "A": -1.0, "MS": 2 - 4 / 7}
 WORD_OF_NAN = FACTS.vectors.at[1, 0].set(jnp.nan)
+LAYERS = {"layers": ("a",)}
+GATES = {"tasks": 2, **LAYERS}
+TWO_HEADS = {"class_group": jnp.array([0, 0, 1, 1])}
+# Values of strategies that train nothing, the initial network, or NaN.
+STRATEGY_VALUES = {
+    "lwf": (TWO_HEADS, "class_group holds 1; give 0 to 0"),
+    "generative_replay": (TWO_HEADS, "class_group holds 1; give 0 to 0"),
+    "continual_backprop": ({**LAYERS, "decay": 1.0}, "give 0 or more, and less than 1"),
+    "xdg": ({**GATES, "gated_share": 1.0}, "gated_share=1.0; give 0 or more, and less than 1"),
+    "brain_inspired_replay": ({"gated_share": 1.0}, "gated_share=1.0; give 0 or more, and"),
+    "packnet": ({"prune": 1.0}, "prune=1.0; give 0 or more, and less than 1"),
+    "hal": ({"tasks": 2, "mean_decay": 1.0}, "mean_decay=1.0; give 0 or more, and less than 1"),
+    "ranpac": ({"ridge": 0.0}, "ridge=0.0; give more than 0"),
+    "acil": ({"ridge": jnp.float32(0)}, "ridge=0.0; give more than 0"),
+    "ds_al": ({"compensation_ridge": 0.0}, "compensation_ridge=0.0; give more than 0"),
+    "cofima": ({"weight": jnp.float32(0)}, "weight=0.0; give more than 0 and at most 1"),
+    "er_tricks": ({"decay": 0.0}, "decay=0.0; give more than 0 and at most 1"),
+    "hat": ({**GATES, "max_steepness": 0.5}, "max_steepness=0.5; give 1 or more"),
+    "redo": ({**LAYERS, "threshold": 5.0}, "threshold=5.0; give 0 to 1"),
+}
+STABLE = {
+    "stable_probability=0.0; give more than 0": {"stable_probability": 0.0},
+    "stable_probability=0.7; give 0 to 0.5": {"plastic_probability": 0.5},
+    "stable_decay=0.9; give 0.999 to 1": {"stable_decay": 0.9},
+}
 # These values once passed silently; each message names the argument.
 SILENT = {
     "a grey image": (lambda: color.ESTIMATORS["GW"](IMAGE[..., 0], None), "image is float32"),
@@ -138,6 +174,12 @@ SILENT = {
         "accuracies['EWC'] is float64[2, 2]",
     ),
     "a rate of -1": (lambda: illuminant.TrainingSettings(learning_rate=-1.0), "learning_rate=-1.0"),
+    **{
+        f"{name}'s value": (lambda name=name: strategy(name, **STRATEGY_VALUES[name][0]), text)
+        for name, (_, text) in STRATEGY_VALUES.items()
+    },
+    **{text: (lambda text=text: strategy("cls_er", **STABLE[text]), text) for text in STABLE},
+    "a class without a sample": (lambda: extended_memory(3), "buffer_size=3 is less than one"),
     "a rate of NaN": (lambda: illuminant.TrainingSettings(learning_rate=jnp.nan), "rate=nan"),
 }
 

@@ -51,9 +51,12 @@ class Between(NamedTuple):
             return "no NaN"
         if self == FINITE:
             return "finite values"
+        if self.maximum == BELOW_ONE:
+            return f"{self.minimum:g} or more, and less than 1"
         finite = ", but not infinite" if self.maximum == LARGEST else ""
         if self.minimum == SMALLEST:
-            return f"more than 0{finite}"
+            most = "" if finite or self.maximum == math.inf else f" and at most {self.maximum:g}"
+            return f"more than 0{most}{finite}"
         if finite or self.maximum == math.inf:
             return f"{self.minimum:g} or more{finite}"
         bounds = self.minimum, self.maximum
@@ -71,11 +74,16 @@ class NotEmpty:
 PositiveInt = Annotated[int, Between(1)]
 NonNegativeInt = Annotated[int, Between(0)]
 UnitInterval = Annotated[float, Between(0, 1)]
+BELOW_ONE = float(np.nextafter(np.float32(1), np.float32(0)))
+ProperFraction = Annotated[float, Between(0, BELOW_ONE)]
+"""Share or decay that leaves the others something: 0 or more, and less than 1."""
 SMALLEST, LARGEST = float(np.finfo(np.float32).tiny), float(np.finfo(np.float32).max)
 FINITE = Between(-LARGEST, LARGEST)
 NOT_NEGATIVE = Between(0, LARGEST)
 """Physical quantities and counts: finite, and 0 or more."""
 POSITIVE = Between(SMALLEST, LARGEST)
+PositiveShare = Annotated[float, Between(SMALLEST, 1)]
+"""Share or decay that leaves something: more than 0, and at most 1."""
 NonNegativeFloat = Annotated[float, NOT_NEGATIVE]
 PositiveFloat = Annotated[float, POSITIVE]
 FRACTION = Between(0, 1, or_nan=True)

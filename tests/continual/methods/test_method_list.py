@@ -97,7 +97,7 @@ def test_methods_that_keep_nothing_hold_no_memory():
     [
         ("ER", "all benchmarks"),
         ("iCaRL", "disjoint classes, one label"),
-        ("HAT", "task identity at test, named hidden layers"),
+        ("HAT", "task identity at test, disjoint classes, named hidden layers"),
         ("RanPAC", "pretrained features, one label"),
         ("iCaRL-norm", "multi-label; in --methods all only with iirc"),
         ("TIES", "all benchmarks; in --methods all only with pretrained layers"),

@@ -1,6 +1,7 @@
 """The registry finds the rows of every file of strategies; variants of those that store samples."""
 
 import importlib
+import re
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ from everlight.continual import strategies
 from everlight.continual.methods import registry
 from everlight.continual.methods.method import Method, Publication, StrategyArguments
 from everlight.continual.methods.registry import METHODS
-from everlight.continual.methods.replay_variants import VARIANTS, has_variants, with_variants
+from everlight.continual.methods.replay_variants import VARIANTS, has_variant, with_variants
 from tests.continual.small_net import CLASSES, small_learner, small_setup
 
 ARGUMENTS = StrategyArguments(tasks=5, classes=10, exemplars_per_class=20)
@@ -98,12 +99,12 @@ def test_a_row_tunes_an_argument_if_it_has_values():
 def test_methods_that_take_the_number_of_tasks_depend_on_it():
     takes = {name for name, row in METHODS.items() if "tasks" in row.row_arguments(ARGUMENTS)}
     assert takes == {name for name, row in METHODS.items() if row.planned_total == "tasks"}
-    variants = with_variants([METHODS["X-DER-RPC"]], ["review"])
+    variants = with_variants([METHODS["X-DER-RPC"]], ["nearest-mean"])
     assert [row.planned_total for row in variants] == ["classes"] * 2
 
 
 SETUP = small_setup()
-STORING = [name for name, row in METHODS.items() if has_variants(row)]
+STORING = [name for name, row in METHODS.items() if has_variant(row, "nearest-mean")]
 
 
 def test_every_method_that_stores_samples_has_a_row_per_variant():
@@ -120,6 +121,22 @@ def test_every_method_that_stores_samples_has_a_row_per_variant():
     assert rows == with_variants([METHODS["EWC"], METHODS["A-GEM"]], list(VARIANTS))
     arguments = StrategyArguments(2, CLASSES, exemplars_per_class=4)
     assert rows[2].arguments(arguments) == METHODS["A-GEM"].arguments(arguments)
+
+
+def test_no_review_where_it_trains_no_network_that_predicts():
+    """CLS-ER's and MKD's averages predict; X-DER-RPC predicts by a head that the setup lacks."""
+    without = {name for name in STORING if not has_variant(METHODS[name], "review")}
+    assert without == {"CLS-ER", "ER-MKD", "ER-ACE-MKD", "DER++-MKD", "X-DER-RPC"}
+
+
+def test_methods_of_disjoint_classes_require_them():
+    stated = {
+        name
+        for name, row in METHODS.items()
+        if re.search(r"Tasks (must )?have\s+disjoint\s+classes", row.factory.__doc__)
+    }
+    assert {"XdG", "PackNet", "HAT", "TRGP", "L2P", "EASE", "SLCA", "CoFiMA", "SS-IL"} < stated
+    assert all("disjoint classes" in METHODS[name].requirements for name in stated)
 
 
 @pytest.mark.parametrize("name", [name for name in STORING if METHODS[name].head == "linear"])

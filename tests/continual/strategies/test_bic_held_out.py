@@ -80,6 +80,13 @@ def test_a_tenth_of_every_seen_class_leaves_training_and_no_others(seed):
     assert set(rows_of(replayed)) == set(rows_of(buffer_of(HELD).samples)) - left
 
 
+def test_without_a_held_out_old_class_nothing_leaves_training():
+    """New classes alone would fit a bias that favours them more."""
+    memory, epoch = opened(KEY, buffer_of({0: [6]}))
+    assert not np.any(memory.held_out.mask)
+    assert sorted(rows_of(epoch.samples)) == sorted([*rows_of(TRAIN), (6, 0, -1)])
+
+
 def per_item(samples):
     """Return `rows_of` of every row, as sets."""
     return [set(rows_of(row)) for row in zip(*map(np.asarray, samples), strict=True)]

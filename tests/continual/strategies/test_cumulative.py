@@ -3,11 +3,15 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
+import pytest
 
 from everlight.base import Task, TaskSequence
 from everlight.continual.engine.protocol import Protocol
 from everlight.continual.engine.tasks import take_task
 from everlight.continual.strategies.cumulative import cumulative, joint
+from everlight.continual.strategies.task_arithmetic import task_arithmetic
+from everlight.continual.strategies.ties import ties
 from everlight.continual.strategies.unlimited_replay import unlimited_replay
 from tests.continual import many_labels as many
 from tests.continual import small_net as net
@@ -69,3 +73,14 @@ def test_a_task_goes_on_from_the_last_network_over_all_seen_classes():
         )
         params = {name: leaf - RATE * slope[name] for name, leaf in params.items()}
         net.assert_trees_close(learner.params, params, atol=1e-5)
+
+
+@pytest.mark.parametrize("make", [cumulative, task_arithmetic, ties])
+def test_a_task_from_other_parameters_has_no_momentum_of_the_last_ones(make):
+    """A protocol may keep the optimizer's state from task to task."""
+    setup = SETUP._replace(optimizer=optax.sgd(RATE, momentum=0.9))
+    strategy, learner = make(setup), net.small_learner(setup, [0, 1])
+    memory = strategy.init(jax.random.key(0), learner)
+    moving = learner._replace(opt_state=jax.tree.map(jnp.ones_like, learner.opt_state))
+    _, started = strategy.begin_task(memory, moving, tasks()[1], jax.random.key(0))
+    assert not any(np.any(leaf) for leaf in jax.tree.leaves(started.opt_state))

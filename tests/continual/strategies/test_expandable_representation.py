@@ -168,6 +168,15 @@ def test_the_first_task_s_head_stays(after_each):
             np.testing.assert_array_equal(changed.params["head"][name], leaf)
 
 
+def test_without_an_epoch_of_finetuning_the_head_stays(after_each):
+    plain = expandable_representation(SETUP, 3, 2, classifier="finetuned", finetuning_epochs=0)
+    memory, learner = net.begin(SETUP, plain, *after_each[0], TASKS[1][0])
+    _, changed = plain.end_task(memory, learner, TASKS[1][0], KEY)
+    np.testing.assert_array_equal(
+        changed.params["head"]["kernel"], learner.params["head"]["kernel"]
+    )
+
+
 def test_a_network_that_is_a_head_alone_has_empty_extractors():
     """Its logits are those of the head: the rows of finished extractors are 0."""
 

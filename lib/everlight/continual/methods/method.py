@@ -38,6 +38,7 @@ OTHER_WEIGHTS: tuple[Requirement, ...] = (*SINGLE_LABEL_SCORES, "last weights")
 """Requirements of those that predict by other values than the last weights."""
 PER_TASK_WEIGHTS: tuple[Requirement, ...] = (
     *("task-incremental", "class scores", "named head", "hidden layers", "last weights"),
+    "disjoint classes",
 )
 """Requirements of methods whose layers have other weights for every task."""
 NETWORK_REQUIREMENTS: frozenset[Requirement] = frozenset(
@@ -175,6 +176,9 @@ class Method(NamedTuple):
     extends_network: bool = False
     """True if the network that it trains is only a part of the one that predicts; it then has no
     variants."""
+    has_review: bool = True
+    """True if an epoch on its stored samples by the usual loss trains the network that predicts;
+    without it there is no variant "review"."""
     planned_total: Literal["tasks", "classes"] | None = None
     """Total number on which its memory, head or schedule depends from the start: of tasks, such as
     one part of a memory for each, or of classes, such as fixed directions of a head. It then cannot

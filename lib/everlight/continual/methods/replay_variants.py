@@ -38,18 +38,19 @@ def with_variants(methods: Sequence[Method], names: Sequence[VariantName]) -> li
     rows = []
     for method in methods:
         rows.append(method)
-        if has_variants(method):
-            rows += [_variant(method, name) for name in names]
+        rows += [_variant(method, name) for name in names if has_variant(method, name)]
     return rows
 
 
-def has_variants(method: Method) -> bool:
+def has_variant(method: Method, name: VariantName) -> bool:
     """Return True if the method stores samples and predicts by the head of the trained network.
 
-    Stored outputs of a layer are no samples.
+    Stored outputs of a layer are no samples. A review needs more: the usual loss must train the
+    network that predicts. An average of networks, or a fixed head that the setup lacks, has none.
     """
     other = method.nearest_mean or method.extends_network
-    return method.stores_samples and not other and "layer outputs" not in method.requirements
+    stores = method.stores_samples and not other and "layer outputs" not in method.requirements
+    return stores and (method.has_review or name != "review")
 
 
 def _variant(method: Method, name: VariantName) -> Method:

@@ -25,7 +25,7 @@ Equal to the official code (ZHUANGHP/Analytic-continual-learning, `ACIL.py` and
 - The network is not trained on the first task.
 """
 
-from everlight.base import Coefficient, Setup, Strategy
+from everlight.base import PositiveCoefficient, Setup, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.random_ridge import random_ridge
@@ -33,7 +33,7 @@ from everlight.models.heads import uniform_weights
 
 
 @checked
-def acil(setup: Setup, width: PositiveInt = 8192, ridge: Coefficient = 0.1) -> Strategy:
+def acil(setup: Setup, width: PositiveInt = 8192, ridge: PositiveCoefficient = 0.1) -> Strategy:
     """Return analytic class-incremental learning (ACIL), whose memory is `RandomRidge`.
 
     A sample with several labels counts for each of its classes. The usual network is

@@ -60,7 +60,8 @@ def agem(
       exemplars_per_class: exemplars per class, used without `buffer_size`.
       labels: labels per sample in the sequence.
       separate_classes: compute the task's loss over only its own classes and the reference's over
-        earlier classes, as in IIRC; otherwise both run over all seen classes.
+        earlier classes, as in IIRC; otherwise both run over all seen classes. Samples of a task
+        must then have labels of its new classes alone.
       replay_batch_size: samples of the reference batch, at most the stored ones; None is the size
         of the task's batch.
       buffer_size: exemplars of all classes together, shared equally by the classes seen so far.

@@ -12,8 +12,10 @@ corrected: the last task's correction is in ẑ_old and is then dropped (`correc
 in the paper.
 
 A tenth of each class's exemplars is held out, at least one, and as many of every new class. The
-last sample of a class stays in training. The paper's memory is a fixed total that the seen classes
-share: 2,000 exemplars on CIFAR-100, 20,000 on ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
+last sample of a class stays in training, so a class of one exemplar gives none. Where no old class
+gives any, nothing is held out or corrected: new classes alone would fit a larger bias. The paper's
+memory is a fixed total that the seen classes share: 2,000 exemplars on CIFAR-100, 20,000 on
+ImageNet and 50,000 on Celeb-10000 (`buffer_size`).
 
 Softmax π runs over the seen classes, in the second term over the old ones. Abdelsalam et al. 2021
 (IIRC) run BiC on samples with many labels and publish no code for it. In everlight the logistic
@@ -71,7 +73,12 @@ from everlight.continual.strategies.parts.exemplars import (
     fill_slots,
     random_ranks,
 )
-from everlight.continual.strategies.parts.memory import distinct, empty_buffer, merge_buffer
+from everlight.continual.strategies.parts.memory import (
+    carried_classes,
+    distinct,
+    empty_buffer,
+    merge_buffer,
+)
 from everlight.continual.strategies.parts.passes import evaluation_outputs, weighted_mean
 from everlight.continual.strategies.parts.rehearsal import herd_task
 from everlight.continual.strategies.parts.teacher import Teacher, freeze_teacher, no_teacher
@@ -188,8 +195,9 @@ def bic(
             quota = buffer_size // jnp.maximum(jnp.sum(teacher.known), 1)
         slots = memory.held_out.mask.shape[0]
         held_out = hold_out(candidates, learner.seen, quota, slots, sharing_classes, key)
-        # Nothing is corrected before there is something old.
-        held_out = held_out._replace(mask=held_out.mask & jnp.any(teacher.known))
+        # Nothing is corrected without something old.
+        has_old = jnp.any(carried_classes(held_out, learner.seen.shape[0]) & teacher.known)
+        held_out = held_out._replace(mask=held_out.mask & has_old)
         old, current = memory.correction, memory.correction
         if corrections == "last":
             current = no_correction(learner.seen.shape[0])

@@ -53,7 +53,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo, Strategy, Task
-from everlight.checks import PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.checks import PositiveFloat, PositiveInt, ProperFraction, checked
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.added_parameters import AddedParameters
@@ -118,7 +118,7 @@ def brain_inspired_replay(
     hidden: Sequence[PositiveInt] = (400, 400),
     latent: PositiveInt = 100,
     generator_learning_rate: PositiveFloat = 1e-3,
-    gated_share: UnitInterval = 0.1,
+    gated_share: ProperFraction = 0.1,
     gating: Gating = "class",
     temperature: PositiveFloat = 2.0,
     likelihood: Likelihood = "gaussian",
@@ -133,8 +133,8 @@ def brain_inspired_replay(
         those of the network in reverse.
       latent: number of latent variables.
       generator_learning_rate: learning rate of the decoder's optimizer, Adam.
-      gated_share: probability that a class or task closes a hidden unit of the decoder; 0 has no
-        gates.
+      gated_share: probability, less than 1, that a class or task closes a hidden unit of the
+        decoder; 0 has no gates.
       gating: "class" for gates per class, or "task" for gates per task, where tasks share classes.
       temperature: temperature T of both networks' scores.
       likelihood: "gaussian", or "bernoulli" for inputs from 0 to 1, such as pixels.

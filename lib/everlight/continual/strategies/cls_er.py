@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import PositiveInt, UnitInterval, checked
+from everlight.checks import PositiveInt, PositiveShare, UnitInterval, check_range, checked
 from everlight.continual.ema import moved_average
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
@@ -67,7 +67,7 @@ def cls_er(
     plastic_decay: UnitInterval = 0.999,
     plastic_probability: UnitInterval = 0.9,
     stable_decay: UnitInterval = 0.999,
-    stable_probability: UnitInterval = 0.7,
+    stable_probability: PositiveShare = 0.7,
     labels: PositiveInt = 1,
     replay_batch_size: PositiveInt | None = None,
     loss_over: Literal["seen", "all"] = "seen",
@@ -80,14 +80,20 @@ def cls_er(
       regularization: coefficient λ of the squared distance of logits.
       plastic_decay: largest decay α_P of the plastic average.
       plastic_probability: probability r_P that the plastic average moves after a step.
-      stable_decay: largest decay α_S of the stable average.
-      stable_probability: probability r_S that the stable average moves after a step.
+      stable_decay: largest decay α_S of the stable average, at least α_P.
+      stable_probability: probability r_S that the stable average moves after a step, more than 0
+        and at most r_P.
       labels: labels per sample in the sequence; the first one chooses the teacher.
       replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
         incoming batch.
       loss_over: classes of the cross-entropy: the seen ones, or all outputs of the head, as in the
         authors' code.
+
+    Raises:
+      ValueError: the stable average would move faster than the plastic one.
     """
+    check_range("stable_probability", stable_probability, 0, plastic_probability)
+    check_range("stable_decay", stable_decay, plastic_decay, 1)
     replay = experience_replay(setup, buffer_size, labels, replay_batch_size)
 
     def init(key: PRNGKeyArray, learner: Learner) -> TwoAverages:
@@ -203,5 +209,7 @@ METHODS = (
             "batch size": 10,
             "epochs per task": 1,
         },
+        # The stable average predicts.
+        has_review=False,
     ),
 )

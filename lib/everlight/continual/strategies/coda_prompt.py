@@ -52,6 +52,8 @@ class Components(NamedTuple):
 def coda_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     """Return CODA-Prompt (attended prompt components), whose memory is `Components`.
 
+    Tasks must have disjoint classes.
+
     Args:
       setup: setup of `models.with_prompts` with `models.prompt_components`, at least one per task.
       tasks: number T of tasks among which the components are divided, rounded down.

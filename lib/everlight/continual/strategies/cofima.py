@@ -33,14 +33,22 @@ of a task, and at the order of merge, statistics and alignment; differs in:
 - Alignment differs from that code as `slca` says.
 """
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from everlight.base import Coefficient, Fisher, Learner, Proportion, Setup, Strategy, Task
-from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, checked
+from everlight.base import Coefficient, Fisher, Learner, Setup, Strategy, Task
+from everlight.checks import (
+    SMALLEST,
+    Between,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    PositiveShare,
+    checked,
+)
 from everlight.continual.inner_memory import with_outer_memory
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.importance import chosen_fisher, fisher_diagonal
@@ -63,7 +71,7 @@ class MergedNetwork(NamedTuple):
 @checked
 def cofima(
     setup: Setup,
-    weight: Proportion = 0.5,
+    weight: PositiveShare | Annotated[Float[Array, ""], Between(SMALLEST, 1)] = 0.5,
     backbone_learning_rate_factor: Coefficient = 0.01,
     epochs: NonNegativeInt = 5,
     samples_per_class: PositiveInt = 256,
@@ -73,11 +81,13 @@ def cofima(
 ) -> Strategy:
     """Return continual Fisher-weighted model averaging (CoFiMA), whose memory is `MergedNetwork`.
 
-    The first label of a sample is its class. The linear head is `params["head"]`.
+    The first label of a sample is its class. Tasks must have disjoint classes. The linear head is
+    `params["head"]`.
 
     Args:
       setup: network, objective, optimizer and data access.
-      weight: weight λ of the current network, at most 1; the merged one before it has 1 − λ.
+      weight: weight λ of the current network, more than 0 and at most 1; the merged one before it
+        has 1 − λ.
       backbone_learning_rate_factor: factor on the learning rate of all layers below the head.
       epochs: epochs of alignment, after every task but the first.
       samples_per_class: samples drawn per class and epoch of alignment, and samples per step.

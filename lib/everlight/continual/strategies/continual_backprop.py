@@ -47,7 +47,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
-from everlight.checks import NonNegativeInt, UnitInterval, checked
+from everlight.checks import NonNegativeInt, ProperFraction, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.methods.method import Method, Publication
 from everlight.continual.strategies.naive import naive
@@ -84,7 +84,7 @@ def continual_backprop(
     setup: Setup,
     layers: tuple[str, ...],
     replacement_rate: Proportion = 1e-4,
-    decay: UnitInterval = 0.99,
+    decay: ProperFraction = 0.99,
     maturity: NonNegativeInt = 100,
     utility: Utility = "contribution",
 ) -> Strategy:
@@ -97,7 +97,7 @@ def continual_backprop(
       setup: network, objective, optimizer and data access.
       layers: names of the hidden layers in order; the last one is read by `params["head"]`.
       replacement_rate: share ρ of the mature units that is replaced per step, at most 1.
-      decay: decay η of utilities and mean activations.
+      decay: decay η of utilities and mean activations, less than 1.
       maturity: age m in steps up to which a new unit is not replaced.
       utility: "contribution" of a unit to the next layer, or the "adaptable contribution", which
         subtracts its mean activation and divides by its incoming weights.

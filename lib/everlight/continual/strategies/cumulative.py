@@ -33,7 +33,9 @@ def cumulative(setup: Setup) -> Strategy:
         memory: Memory, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[Memory, Learner]:
         params, batch_stats = setup.init(key)
-        return memory, learner._replace(params=params, batch_stats=batch_stats)
+        # The momentum of other parameters would move these.
+        opt_state = setup.optimizer.init(params)
+        return memory, learner._replace(params=params, batch_stats=batch_stats, opt_state=opt_state)
 
     return unlimited_replay(setup)._replace(begin_task=begin_task, valid_data=_all_validation)
 

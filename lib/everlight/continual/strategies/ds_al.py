@@ -27,7 +27,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.base import Batch, Coefficient, Learner, Setup, Strategy, Task
+from everlight.base import Batch, Coefficient, Learner, PositiveCoefficient, Setup, Strategy, Task
 from everlight.checks import PositiveInt, checked
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
 from everlight.continual.strategies.parts.frozen import feature_strategy, feature_width
@@ -69,8 +69,8 @@ def ds_al(
     setup: Setup,
     width: PositiveInt = 8192,
     compensation: Coefficient = 0.6,
-    ridge: Coefficient = 0.1,
-    compensation_ridge: Coefficient = 0.1,
+    ridge: PositiveCoefficient = 0.1,
+    compensation_ridge: PositiveCoefficient = 0.1,
 ) -> Strategy:
     """Return dual-stream analytic learning (DS-AL), whose memory is `TwoStreams`.
 
@@ -82,7 +82,7 @@ def ds_al(
       width: number of random features; memory holds three times its square.
       compensation: compensation ratio κ, the weight of the compensation stream.
       ridge: coefficient γ > 0 of the main stream.
-      compensation_ridge: coefficient of the compensation stream.
+      compensation_ridge: coefficient > 0 of the compensation stream.
     """
 
     def init(key: PRNGKeyArray, learner: Learner) -> TwoStreams:

@@ -69,6 +69,8 @@ class Experts(NamedTuple):
 def dual_prompt(setup: Setup, tasks: PositiveInt) -> Strategy:
     """Return DualPrompt (general and expert prompts), whose memory is `Experts`.
 
+    Tasks must have disjoint classes.
+
     Args:
       setup: setup of `models.with_prompts` with `models.dual_prompts`, an expert per task or more.
       tasks: number of tasks in the sequence.

@@ -91,7 +91,7 @@ class Subspaces(NamedTuple):
 def ease(setup: Setup, tasks: PositiveInt, other_weight: Coefficient = 0.1) -> Strategy:
     """Return EASE (expandable subspaces of adapters), whose memory is `Subspaces`.
 
-    The first label of a sample is its class.
+    The first label of a sample is its class. Tasks must have disjoint classes.
 
     Args:
       setup: setup of `models.with_adapters`.

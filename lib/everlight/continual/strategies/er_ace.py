@@ -7,7 +7,8 @@ do not push down the logits of old ones, whose representations would change abru
 batch alone separates old from new classes. Each term is a mean, and both have equal weight for all
 batch sizes. The replayed batch has a separate pass after the incoming one. Memory and draws are
 those of `experience_replay`. With one head per task, where the label alone determines the classes
-of the softmax, the method is plain replay.
+of the softmax, it has the losses of plain replay with other weights: L is twice ER's loss for
+batches of equal size.
 
 Equal to the official code (pclucas14/AML, `er_ace.py`) at the gradient of a step with
 `loss_over="all"`, if classes are numbered in order of arrival and the batch holds the newest one;

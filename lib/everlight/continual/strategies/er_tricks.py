@@ -35,7 +35,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Samples, Setup, StepInfo, Strategy, Task
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import NonNegativeInt, PositiveInt, PositiveShare, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.engine.evaluation import predict_samples
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
@@ -82,7 +82,7 @@ def er_tricks(
     replacement: Replacement = "loss-aware",
     bias_epochs: NonNegativeInt = 50,
     bias_batch_size: PositiveInt = 10,
-    decay: UnitInterval = 1.0,
+    decay: PositiveShare = 1.0,
 ) -> Strategy:
     """Return experience replay with tricks, whose memory is `TricksMemory`.
 
@@ -99,7 +99,7 @@ def er_tricks(
       bias_epochs: passes over the memory that train the bias control; 0 leaves it out.
       bias_batch_size: samples per step of the bias control; the authors take the incoming batch's
         number.
-      decay: factor γ on gradients per arrived sample; 1 leaves the decay out. The authors take
+      decay: factor γ > 0 on gradients per arrived sample; 1 leaves the decay out. The authors take
         0.99995 on Fashion-MNIST in one epoch and 0.99999935 on CIFAR-10 in 50.
     """
 
@@ -130,8 +130,7 @@ def er_tricks(
         (value, (losses, batch_stats)), gradient = differentiate(learner.params)
         # In float32 a γ close to 1 is inexact; γ - 1 is not.
         power = jnp.exp(memory.arrived * jnp.log1p(decay - 1))
-        factor = jnp.where(memory.arrived > 0, power, 1.0)
-        gradient = jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), gradient)
+        gradient = jax.tree.map(lambda leaf: (power * leaf).astype(leaf.dtype), gradient)
         return gradient, StepInfo(gradient, batch_stats, value, losses)
 
     def after_step(

@@ -114,7 +114,7 @@ def expandable_representation(
       labels: labels per sample in the sequence.
       auxiliary_weight: coefficient λ_a of the auxiliary loss.
       classifier: correction of the head after a task, "finetuned", "aligned" or "plain".
-      finetuning_epochs: epochs over the exemplars.
+      finetuning_epochs: epochs over the exemplars; with 0 the head stays.
       finetuning_learning_rate_factor: factor on the optimizer's learning rate in the finetuning; in
         its second half it is a tenth.
       finetuning_batch_size: exemplars per finetuning step.
@@ -127,7 +127,8 @@ def expandable_representation(
     finetuning = Finetuning(
         finetuning_epochs, finetuning_batch_size, finetuning_learning_rate_factor, temperature
     )
-    finetuned = partial(finetuned_head, finetuning=finetuning)
+    # Without an epoch the head would be the drawn one.
+    finetuned = partial(finetuned_head, finetuning=finetuning) if finetuning_epochs else None
     corrections = {"finetuned": finetuned, "aligned": aligned_head, "plain": None}
     return extractor_per_task(
         setup,

@@ -122,7 +122,7 @@ def expert_gate(
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
 
     Raises:
-      ValueError: at `init`, there are as many hidden units as features or more.
+      ValueError: `class_group` is not below `groups`; at `init`, `hidden` not below the features.
     """
     plain = naive(setup)
     distilled = lwf(setup, regularization, temperature, class_group, groups)

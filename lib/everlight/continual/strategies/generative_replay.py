@@ -29,7 +29,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Outputs, Setup, StepInfo, Strategy, Task
-from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, check_range, checked
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.passes import (
@@ -81,7 +81,12 @@ def generative_replay(
       replay_batch_size: generated inputs per step; None is the size of the incoming batch.
       class_group: head of each class, if tasks have separate heads.
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
+
+    Raises:
+      ValueError: `class_group` holds a head that is not below `groups`.
     """
+    if class_group is not None:
+        check_range("class_group", class_group, 0, groups - 1)
     optimizer = optax.adam(generator_learning_rate)
 
     def vae_of(width: int) -> VAE:

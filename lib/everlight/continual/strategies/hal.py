@@ -37,7 +37,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Samples, Setup, StepInfo, Strategy, Task
-from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, UnitInterval, checked
+from everlight.checks import NonNegativeInt, PositiveFloat, PositiveInt, ProperFraction, checked
 from everlight.continual.engine.updates import optimizer_step
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
@@ -75,7 +75,7 @@ def hal(
     buffer_size: PositiveInt = 200,
     replay_batch_size: PositiveInt | None = None,
     regularization: Coefficient = 0.1,
-    mean_decay: UnitInterval = 0.5,
+    mean_decay: ProperFraction = 0.5,
     feature_weight: Coefficient = 0.1,
     anchor_steps: NonNegativeInt = 100,
     anchor_learning_rate: PositiveFloat = 0.03,
@@ -92,7 +92,7 @@ def hal(
       replay_batch_size: samples drawn per step, at most the stored ones; None is the size of the
         incoming batch.
       regularization: coefficient λ of the anchors' squared change.
-      mean_decay: factor β of the running mean of features.
+      mean_decay: factor β of the running mean of features, less than 1.
       feature_weight: coefficient γ of the distance to that mean.
       anchor_steps: number k of steps that find an anchor.
       anchor_learning_rate: learning rate of these steps; the authors take the network's.

@@ -4,9 +4,11 @@
 
 e_l are the task's embeddings, one number per unit of layer l. u_l are the greatest gates of earlier
 tasks. Over the batches of an epoch s rises from 1/s_max to s_max in equal steps; everywhere else it
-is s_max. For a weight from unit j of layer l − 1 to unit i of layer l, the change is multiplied by
-1 − min(u_{l,i}, u_{l−1,j}), for a bias by 1 − u_{l,i}. Parameters that earlier tasks use thus stay
-fixed. In the head only the task's own classes learn.
+is s_max. The steps of an epoch are the batches of the task's samples here. With several updates per
+batch, or another number of steps per epoch, s still rises over that many steps. For a weight from
+unit j of layer l − 1 to unit i of layer l, the change is multiplied by 1 − min(u_{l,i}, u_{l−1,j}),
+for a bias by 1 − u_{l,i}. Parameters that earlier tasks use thus stay fixed. In the head only the
+task's own classes learn.
 
 The embeddings follow plain gradient descent. Their gradient s σ'(s e) ∂L/∂a is compensated for the
 steepness of the gate, and is 0 where the gate is saturated:
@@ -43,14 +45,21 @@ of embeddings and the masks; differs in:
 import math
 from collections.abc import Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import NonNegativeFloat, PositiveFloat, PositiveInt, checked
+from everlight.checks import (
+    LARGEST,
+    Between,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    checked,
+)
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gates import Gates, gate, gate_learner
@@ -103,7 +112,7 @@ def hat(
     tasks: PositiveInt,
     layers: tuple[str, ...],
     sparsity: NonNegativeFloat = 0.75,
-    max_steepness: PositiveFloat = 400.0,
+    max_steepness: Annotated[float, Between(1, LARGEST)] = 400.0,
     embedding_learning_rate: PositiveFloat = 0.05,
     channels_first: bool = False,
 ) -> Strategy:
@@ -112,9 +121,10 @@ def hat(
     A gate multiplies the unit's kernel and bias. This equals multiplying the unit if ReLU follows,
     and closes a unit if any function follows that maps 0 to 0. The layers are a chain that ends in
     `params["head"]`. Other parameters, such as those of normalization, are rejected, because no
-    gate would protect them. Tasks must have disjoint classes. `predict` takes the greatest gates of
-    all tasks and all seen classes. During a task it takes the task's own gates and classes, on
-    which the best epoch is chosen. `units_used` computes the used share of the network.
+    gate would protect them. Tasks must have disjoint classes; one class alone trains the gates by
+    the regularizer only. `predict` takes the greatest gates of all tasks and all seen classes.
+    During a task it takes the task's own gates and classes, on which the best epoch is chosen.
+    `units_used` computes the used share of the network.
 
     Args:
       setup: network, objective, optimizer and data access.
@@ -122,7 +132,7 @@ def hat(
       layers: names of the parameters of each layer below the head, from the input on. The last axis
         of a kernel is the layer's units, the axis before it the units of the layer below.
       sparsity: coefficient c of the regularizer.
-      max_steepness: maximal steepness s_max of the gates.
+      max_steepness: maximal steepness s_max of the gates, 1 or more.
       embedding_learning_rate: learning rate of the embeddings, multiplied by the schedule's factor.
       channels_first: True if a dense layer reads flattened maps channel by channel, as in
         `caffe_nets`; otherwise channels vary fastest.

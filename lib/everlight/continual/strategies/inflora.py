@@ -79,6 +79,8 @@ def inflora(
 ) -> Strategy:
     """Return interference-free low-rank adaptation (InfLoRA), whose memory is `Interference`.
 
+    Tasks must have disjoint classes.
+
     Args:
       setup: setup of `models.with_merged_lora` with `layer_inputs`, as of a linen network.
       tasks: number T of tasks.

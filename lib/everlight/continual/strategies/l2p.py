@@ -43,6 +43,8 @@ from everlight.models.vit import VisionTransformer
 def l2p(setup: Setup) -> Strategy:
     """Return learning to prompt (L2P): prompts of a frozen network, trained on a task's classes.
 
+    Tasks must have disjoint classes.
+
     Args:
       setup: setup of `models.with_prompts` with a `models.prompt_pool`.
 

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Coefficient, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, checked
+from everlight.checks import Between, NotEmpty, PositiveFloat, PositiveInt, check_range, checked
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.distillation import distillation
@@ -56,7 +56,12 @@ def lwf(
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
       times_tasks: multiply λ by the number of earlier tasks, as the code of van de Ven et al. 2022
         does in the task- and domain-incremental scenarios.
+
+    Raises:
+      ValueError: `class_group` holds a head that is not below `groups`.
     """
+    if class_group is not None:
+        check_range("class_group", class_group, 0, groups - 1)
 
     def begin_task(
         memory: Teacher, learner: Learner, task: Task, key: PRNGKeyArray

@@ -222,6 +222,8 @@ _ER_MKD = Method(
         "epochs per task": 1,
         "optimizer at a new task": "continues",
     },
+    # The mean of the averages and the network predicts.
+    has_review=False,
 )
 METHODS = (
     _ER_MKD,

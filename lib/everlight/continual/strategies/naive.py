@@ -50,7 +50,9 @@ def naive(setup: Setup) -> Strategy:
 def naive_on_task_classes(setup: Setup) -> Strategy:
     """Return naive finetuning by the loss over the task's own classes.
 
-    The aux of a step are the parameters before it.
+    Tasks must have disjoint classes. The loss of a sample of an earlier task's class would have no
+    lower bound, and a task of one class has no gradient. The aux of a step are the parameters
+    before it.
     """
 
     def grads(

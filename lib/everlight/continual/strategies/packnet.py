@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import NonNegativeInt, PositiveInt, ProperFraction, checked
 from everlight.conditional import cond_under_vmap
 from everlight.continual.engine.epochs import train_on
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
@@ -56,7 +56,7 @@ class BeforeStep(NamedTuple):
 @checked
 def packnet(
     setup: Setup,
-    prune: UnitInterval = 0.75,
+    prune: ProperFraction = 0.75,
     retrain_epochs: NonNegativeInt = 10,
     batch_size: PositiveInt = 32,
 ) -> Strategy:
@@ -70,12 +70,12 @@ def packnet(
     Args:
       setup: network, objective, optimizer and data access. Retraining resets the optimizer and
         keeps the learning rate of the task's end.
-      prune: share of the free weights that a task prunes, in [0, 1].
+      prune: share of the free weights that a task prunes, less than 1.
       retrain_epochs: epochs of retraining without the pruned weights.
       batch_size: samples per retraining step.
 
     Raises:
-      ValueError: `prune` is outside [0, 1]; or, at `init`, no layer is named head.
+      ValueError: `prune` is not below 1; or, at `init`, no layer is named head.
     """
     plain = naive(setup)
 

@@ -362,7 +362,7 @@ METHODS = (
         pnn,
         Publication("Rusu et al.", 2016, "arXiv", ("old net",)),
         "progressive neural networks (PNN): a column per task reads earlier, frozen ones",
-        requirements=("disjoint classes", "one label", *PER_TASK_WEIGHTS),
+        requirements=("one label", *PER_TASK_WEIGHTS),
         extends_network=True,
         planned_total="tasks",
     ),

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
-from everlight.base import Coefficient, Learner, Setup, Strategy, Task
+from everlight.base import Learner, PositiveCoefficient, Setup, Strategy, Task
 from everlight.checks import NonNegativeInt, checked
 from everlight.continual.engine.evaluation import sample_features
 from everlight.continual.methods.method import OTHER_WEIGHTS, Method, Publication
@@ -41,7 +41,9 @@ START_RIDGE = 1e4
 
 @checked
 def ranpac(
-    setup: Setup, width: NonNegativeInt = 10_000, ridge: Coefficient | Literal["validated"] = 1e4
+    setup: Setup,
+    width: NonNegativeInt = 10_000,
+    ridge: PositiveCoefficient | Literal["validated"] = 1e4,
 ) -> Strategy:
     """Return RanPAC (random projections, pretrained features), whose memory is `RandomRidge`.
 

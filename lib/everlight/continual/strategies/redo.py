@@ -7,8 +7,8 @@ activation is at most a share τ of the mean over its layer:
 
 Their incoming weights are drawn from the network's initial distribution and their outgoing weights
 become 0, so that a unit with τ = 0 is replaced without a change of the outputs. A weight between
-two new units is 0. E is the mean over the samples of the last F steps. `threshold` τ from 0 to 0.1
-is usual.
+two new units is 0. E is the mean over the last F steps of each batch's mean, so that a smaller last
+batch has the same weight. `threshold` τ from 0 to 0.1 is usual.
 
 Equal to the official code (google/dopamine, `labs/redo/weight_recyclers.py`, `NeuronRecycler`) at
 scores, dormant units, their new weights, given the same draws, and Adam's moments, which become 0;
@@ -31,7 +31,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int, PRNGKeyArray
 
-from everlight.base import Coefficient, Learner, Setup, StepInfo, Strategy
+from everlight.base import Learner, Proportion, Setup, StepInfo, Strategy
 from everlight.checks import PositiveInt, checked
 from everlight.conditional import where_under_vmap
 from everlight.continual.methods.method import Method, Publication
@@ -57,7 +57,7 @@ class Activity(NamedTuple):
 
 @checked
 def redo(
-    setup: Setup, layers: tuple[str, ...], threshold: Coefficient = 0.1, period: PositiveInt = 1000
+    setup: Setup, layers: tuple[str, ...], threshold: Proportion = 0.1, period: PositiveInt = 1000
 ) -> Strategy:
     """Return the recycling of dormant units (ReDo), whose memory is `Activity`.
 

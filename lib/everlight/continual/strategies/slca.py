@@ -7,7 +7,8 @@
     n(l) = mean over tasks i of |l_i|,   d_k = 0.9 + 0.1 (i_k + 1) / t
 
 The loss of a task runs over its own classes; s scales the steps of a pretrained network, which then
-forgets little. l_i are the logits of task i's classes, i_k is the task of class k, counted from 0,
+forgets little. ε is for features of deviation about 1: in float32 it is lost beside variances of
+2,048 or more. l_i are the logits of task i's classes, i_k is the task of class k, counted from 0,
 and t the number of tasks so far. τ = 0.1 (0.05 on Cars), s = 0.01 and ε = 1e-4 in the authors'
 code, which also has d_k. The aligned head predicts. The next task continues from the head before
 alignment. Memory holds a covariance matrix per class, and no samples.
@@ -87,8 +88,8 @@ def slca(
 ) -> Strategy:
     """Return the slow learner with classifier alignment (SLCA), whose memory is `ClassGaussians`.
 
-    The first label of a sample is its class. The linear head is `params["head"]`. While a task is
-    learned, the head before alignment predicts.
+    The first label of a sample is its class. Tasks must have disjoint classes. The linear head is
+    `params["head"]`. While a task is learned, the head before alignment predicts.
 
     Args:
       setup: network, objective, optimizer and data access.

@@ -66,7 +66,8 @@ def ss_il(
 ) -> Strategy:
     """Return separated softmax (SS-IL), whose memory is `SeparatedMemory`.
 
-    The first label of a sample is its class.
+    The first label of a sample is its class. Tasks must have disjoint classes; new samples of one
+    class alone, and replayed ones of one old class, have no gradient of the cross-entropy.
 
     Args:
       setup: network, objective, optimizer and data access; SS-IL's loss replaces the objective's.

@@ -11,7 +11,7 @@ The paper selects λ on validation data from 0 to 1 in steps of 0.05. With λ = 
 is the mean of the networks. The paper leaves the head out: CLIP's is made of text embeddings. In
 everlight the head is merged like any other parameter. Its columns move in the tasks that have
 samples of their class (`merging`), so with disjoint classes a column is θ_0 + λ τ_t of its own
-task.
+task. Weight decay moves all columns in every task, so that all task vectors have a part in each.
 
 Equal to the official code (mlfoundations/task_vectors, `src/task_vectors.py`) at the sum of task
 vectors of given networks; differs in:

@@ -12,7 +12,8 @@ represent all task vectors exactly, so memory does not grow with tasks. Between 
 network predicts. The paper's recipe without validation data is k = 0.2 and λ = 1, the defaults.
 
 Columns of the head move in the tasks that have samples of their class (`merging`). With disjoint
-classes no sign in the head is contested, so a column is θ_0 + λ τ̂_t of its own task.
+classes and without weight decay, which moves all columns in every task, no sign in the head is
+contested, so a column is θ_0 + λ τ̂_t of its own task.
 
 Equal to the official code (prateeky2806/ties-merging, `merge_utils.py`, `merge_methods` with topk,
 mass and dis-mean) for given trimmed vectors without opposite entries that cancel; differs in:

@@ -50,7 +50,7 @@ from everlight.checks import PositiveInt, UnitInterval, checked
 from everlight.continual.engine.evaluation import update_rows
 from everlight.continual.methods.method import SINGLE_LABEL_SCORES, Method, Publication
 from everlight.continual.strategies.naive import naive
-from everlight.continual.strategies.parts.exemplars import random_ranks
+from everlight.continual.strategies.parts.exemplars import exemplar_slots, random_ranks
 from everlight.continual.strategies.parts.margins import future_excess, mean_positive, past_excess
 from everlight.continual.strategies.parts.memory import (
     batch_at,
@@ -126,12 +126,17 @@ def xder_rpc(
       labels: labels per sample in the sequence; the first one is used.
       replay_batch_size: samples per draw, at most the stored ones; None is the size of the incoming
         batch.
+
+    Raises:
+      ValueError: at `init`, `buffer_size` is less than one sample per class.
     """
     setup = with_polytope(setup)
     settings = StepSettings(alpha, beta, gamma, eta, margin, past_constraint)
 
     def init(key: PRNGKeyArray, learner: Learner) -> ExtendedMemory:
         classes = learner.seen.shape[0]
+        # A class with no share would keep no sample of its own.
+        exemplar_slots(1, buffer_size, classes)
         return ExtendedMemory(
             empty_buffer(buffer_size, labels),
             jnp.zeros((buffer_size, classes)),
@@ -377,6 +382,8 @@ METHODS = (
             "replay_batch_size": 32,
             "epochs per task": 50,
         },
+        # The usual loss reads the outputs that the fixed head multiplies.
+        has_review=False,
         planned_total="classes",
     ),
 )

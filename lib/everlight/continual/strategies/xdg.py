@@ -5,6 +5,7 @@ of each layer's units and leave the others as they are:
 
     h_l = g_{t,l} ⊙ relu(W_l h_{l−1} + b_l),   g_{t,l} 0 for ⌊share · units⌋ random units, else 1
 
+The product is rounded down in floating point: 0.57 of 100 units closes 56.
 Weights between open units alone have a gradient in a task, so that tasks share few of them. The
 gates need the task, in training and at test. The loss runs over the task's own classes. The paper
 also adds the penalty of SI or EWC; here as in van de Ven et al. 2022 the gates work alone.
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Setup, StepInfo, Strategy, Task
-from everlight.checks import PositiveInt, UnitInterval, checked
+from everlight.checks import PositiveInt, ProperFraction, checked
 from everlight.continual.methods.method import PER_TASK_WEIGHTS, Method, Publication
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.gates import Gates, gate, gate_learner
@@ -52,21 +53,22 @@ def xdg(
     setup: Setup,
     tasks: PositiveInt,
     layers: tuple[str, ...],
-    gated_share: UnitInterval = 0.8,
+    gated_share: ProperFraction = 0.8,
 ) -> Strategy:
     """Return context-dependent gating (XdG), whose memory is `TaskGates`.
 
     A gate multiplies the unit's kernel and bias. This equals multiplying its activity if ReLU
     follows, or any function that maps 0 to 0. The layers end in `params["head"]`, which is not
     gated. Other parameters, such as those of normalization, are rejected, since they would open
-    closed units. During a task `predict` takes its gates and classes, on which the best epoch is
-    chosen. Between tasks all units are open.
+    closed units. Tasks must have disjoint classes; one class alone has no gradient. During a task
+    `predict` takes its gates and classes, on which the best epoch is chosen. Between tasks all
+    units are open.
 
     Args:
       setup: network, objective, optimizer and data access.
       tasks: the number of tasks in the sequence.
       layers: names of the parameters of each layer below the head; the last axis is the units.
-      gated_share: share of each layer's units that a task closes.
+      gated_share: share of each layer's units that a task closes, less than 1.
 
     Raises:
       ValueError: at `init`, there are parameters outside the layers and the head.
@@ -157,7 +159,7 @@ METHODS = (
         xdg,
         Publication("Masse et al.", 2018, "PNAS", ("statistics",)),
         "context-dependent gating (XdG): random units closed for each task",
-        requirements=(*PER_TASK_WEIGHTS, "disjoint classes"),
+        requirements=PER_TASK_WEIGHTS,
         authors={
             "gated_share": 0.8,
             "batch size": 256,

@@ -3,7 +3,8 @@
 Literature on merging trains each network on its own data, with a head of its own. In everlight all
 tasks share one head. A task's loss therefore runs over the classes of its own samples
 (`train_classes`), so that the head's columns of all other classes have no gradient. Where the
-tasks' classes are disjoint, a column of the head moves in one task alone.
+tasks' classes are disjoint, a column of the head moves in one task alone, except by weight decay,
+which moves all columns in every task.
 """
 
 from collections.abc import Callable
@@ -61,7 +62,12 @@ def merge_from_common_start(
     def begin_task(
         memory: CommonStart, learner: Learner, task: Task, key: PRNGKeyArray
     ) -> tuple[CommonStart, Learner]:
-        started = learner._replace(params=memory.params, batch_stats=memory.batch_stats)
+        # Momentum of another task would enter this one's vector.
+        started = learner._replace(
+            params=memory.params,
+            batch_stats=memory.batch_stats,
+            opt_state=setup.optimizer.init(memory.params),
+        )
         return memory._replace(classes=train_classes(task, learner)), started
 
     def grads(
