@@ -25,7 +25,7 @@ from everlight_data.color.pairs.released_pairs import released_pairs
 from everlight_data.color.photographs.image_groups import group_folds
 from everlight_data.color.photographs.published_folds import FOLDS
 from everlight_data.color.rendered.rehearsal import rehearsal_pairs
-from everlight_data.color.s20 import load_augmented_s20
+from everlight_data.color.s20 import AUGMENTED_ARCHIVE, load_augmented_s20
 from everlight_data.errors import DataError
 from everlight_experiments.illuminant.config import RATES, PairConfig
 from everlight_experiments.illuminant.core.camera_means import camera_mean, camera_mean_name
@@ -84,6 +84,10 @@ def compare_transforms(
     if config.measured and options.block == 1:
         # The authors' re-illuminations are of the published folds.
         released = as_released(data, training.below("as-released")._replace(rates=()))
+        if not released:
+            print(
+                f"left out: networks {AS_RELEASED}, which need {AUGMENTED_ARCHIVE} beside the pairs"
+            )
     outcome = second_camera(second, training)
     means = camera_means({"main": rules.held_out, "second": outcome}, data)
     comparisons = with_estimates(rules.comparisons, {"test-set": released, "held-out": means})
@@ -281,9 +285,12 @@ def as_released(
     """Return estimates by networks trained as in the authors' code on their augmented transforms.
 
     Pairs were re-illuminated before the folds were made, so that test illuminants can be training
-    targets, and the step is selected on the augmented test fold.
+    targets, and the step is selected on the augmented test fold. Without the authors' file of
+    re-illuminations there are none.
     """
     augmented = load_augmented_s20(len(data.main))
+    if augmented is None:
+        return {}
     trained = data._replace(
         inputs={TRANSFORM: augmented.transforms.reshape(-1, 9)},
         main=augmented.illuminants,

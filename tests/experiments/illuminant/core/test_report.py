@@ -26,7 +26,11 @@ from everlight_experiments.illuminant.core.report import (
     spread,
     summary,
 )
-from everlight_experiments.illuminant.two_camera.transforms import gain_table, in_blocks
+from everlight_experiments.illuminant.two_camera.transforms import (
+    as_released,
+    gain_table,
+    in_blocks,
+)
 from everlight_experiments.report.writer import Figure
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import ExperimentOptions
@@ -196,6 +200,12 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
     assert single == ["Net: T", "5.50 ± 0.71", "4.00 ± 0.00", "+1.50 ± 0.71", "+1.50 to +1.50"]
     assert mean[:3] == ["Net: mean of both estimates", "5.50 ± 0.71", "5.00 ± 0.71"]
     assert ensemble == ["Net, ensemble: T", "5.00", "4.00", "+1.00", "+1.00 to +1.00"]
+
+
+def test_without_the_authors_re_illuminations_no_network_is_as_released(monkeypatch, tmp_path):
+    monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
+    pairs = CameraPairs({}, np.ones((3, 3)), np.ones((3, 3)), np.arange(3)[:, None], ("a", "b"), "")
+    assert as_released(pairs, None) == {}
 
 
 def test_blocks_are_held_out_and_resampled_together(rng):
