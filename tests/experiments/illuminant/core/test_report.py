@@ -203,6 +203,7 @@ def test_the_gain_of_a_camera_is_the_mean_difference_of_errors_by_seed():
 
 
 def test_without_the_authors_re_illuminations_no_network_is_as_released(monkeypatch, tmp_path):
+    (tmp_path / "s20_two_camera").mkdir()
     monkeypatch.setenv("EVERLIGHT_DATA", str(tmp_path))
     pairs = CameraPairs({}, np.ones((3, 3)), np.ones((3, 3)), np.arange(3)[:, None], ("a", "b"), "")
     assert as_released(pairs, None) == {}
