@@ -304,7 +304,8 @@ def test_methods_for_unseen_cameras_do_not_warn_of_one(monkeypatch, camera, fitt
     monkeypatch.setattr(photos, "_described", lambda photo, model, capture: None)
     monkeypatch.setattr(photos, "saturated_share", lambda photo: 0.0)
     monkeypatch.setattr(photos, "photo_calibration", lambda photo, matrices: None)
-    photo = SimpleNamespace(path=Path("a.dng"), camera=camera, rendering="")
+    stated = {"rendering": "", "has_gain_map": False}
+    photo = SimpleNamespace(path=Path("a.dng"), camera=camera, **stated)
     result = photos.estimate_photo(photo, model)
     expected = "taken by Maker C3, and the model was trained for A1 or B2: across cameras"
     assert [(expected in warning) for warning in result.warnings] == [True] * warned
