@@ -84,7 +84,7 @@ def plot_curves(
 ) -> Path:
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
-    All panels have one vertical scale. A panel has at most `MAX_CURVES` curves, those that end
+    All panels of a row have one vertical scale. A panel has at most `MAX_CURVES` curves, those that end
     highest and the baseline. A method with one value, since it learns all tasks at once, is a level
     line. The legend goes from the curve that ends highest, in the mean over panels, to the lowest.
 
@@ -127,9 +127,11 @@ def plot_curves(
                 axis.plot(places, paper_curve, "--", color=color, lw=1)
                 drawn[paper] = axis.plot([], [], "--", color="black", lw=1)[0]
         axis.set(title=title, xlabel=xlabel, ylabel=ylabel, ylim=(0, top))
-    highest = max(axis.get_ylim()[1] for axis in axes)
-    for axis in axes:
-        axis.set_ylim(0, highest)
+    for first in range(0, len(axes), columns):
+        row = axes[first : first + columns]
+        highest = max(axis.get_ylim()[1] for axis in row)
+        for axis in row:
+            axis.set_ylim(0, highest)
     names = sorted(names, key=lambda name: (-_end(panels.values(), name), name))
     names += [paper] if paper in drawn else []
     handles = [drawn[name] for name in names]

@@ -99,16 +99,20 @@ def test_the_legend_goes_from_the_highest_end_to_the_lowest(tmp_path, monkeypatc
     assert texts == ["high", "middle", "low", "gone"]
 
 
-def test_panels_of_one_measure_have_one_scale(tmp_path, monkeypatch):
+def test_panels_of_a_row_have_one_scale(tmp_path, monkeypatch):
     shown = []
     monkeypatch.setattr(plots, "save", lambda canvas, path: shown.append(canvas))
-    low, high = (np.full((2, 3), value) for value in (0.2, 0.9))
-    plots.plot_curves(
-        tmp_path, {"task-incremental": {"ER": high}, "class-incremental": {"ER": low}}, "accuracy"
-    )
-    ends = {axis.get_ylim() for axis in shown[0].axes}
-    assert len(ends) == 1
-    assert max(ends)[1] >= 0.9
+    ends = {
+        "mid, random": 0.2,
+        "mid, semantic": 0.9,
+        "large, random": 0.03,
+        "large, semantic": 0.05,
+    }
+    panels = {title: {"ER": np.full((2, 3), end)} for title, end in ends.items()}
+    plots.plot_curves(tmp_path, panels, "accuracy", rows=2)
+    first, second, third, fourth = (axis.get_ylim()[1] for axis in shown[0].axes)
+    assert first == second >= 0.9
+    assert 0.05 <= third == fourth < 0.1
 
 
 def test_a_panel_has_the_eight_highest_curves_and_the_baseline(tmp_path, monkeypatch):
