@@ -84,9 +84,10 @@ def plot_curves(
 ) -> Path:
     """Draw means over runs with bands of one standard deviation, a panel per title.
 
-    All panels of a row have one vertical scale. A panel has at most `MAX_CURVES` curves, those that end
-    highest and the baseline. A method with one value, since it learns all tasks at once, is a level
-    line. The legend goes from the curve that ends highest, in the mean over panels, to the lowest.
+    All panels of a row have one vertical scale. A panel has at most `MAX_CURVES` curves, those that
+    end highest and the baseline. A method with one value, since it learns all tasks at once, is a
+    level line. The legend goes from the curve that ends highest, in the mean over panels, to the
+    lowest.
 
     Args:
       path: path of the picture.
