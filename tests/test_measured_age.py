@@ -137,6 +137,22 @@ def test_changes_between_commits_of_equal_arrays_do_not_count(tmp_path, monkeypa
         assert measured_age.changed(["a.py"], number, runs) == expected
 
 
+def test_a_commit_whose_code_is_that_of_an_equal_run_is_covered(tmp_path, monkeypatch):
+    """The run begins after a commit that changes another file."""
+    monkeypatch.setattr(measured_age, "ROOT", tmp_path)
+    monkeypatch.setattr(EqualRun, "files", frozenset({"a.py", "b.py"}))
+    git_in(tmp_path, "init", "--quiet")
+    commits = []
+    for a, b in ((1, 1), (1, 2), (3, 3)):
+        (tmp_path / "a.py").write_text(f"a = {a}\n")
+        (tmp_path / "b.py").write_text(f"b = {b}\n")
+        git_in(tmp_path, "add", "a.py", "b.py")
+        git_in(tmp_path, "commit", "--quiet", "--message", f"{a}{b}")
+        commits.append(git_in(tmp_path, "rev-parse", "HEAD"))
+    runs = [EqualRun("everlight run digits", *commits[1:])]
+    assert measured_age.changed(["a.py", "b.py"], commits[0], runs) == ["b.py"]
+
+
 def test_rows_that_were_measured_apart_have_the_code_of_their_commit(monkeypatch):
     """ER's file changed since the commit of the table and not since that of its row."""
     table = Table("p.md", "Title", "| method |", "|---|", ("| ER |", "| LwF |"), 4)

@@ -55,8 +55,18 @@ class EqualRun:
         return frozenset(files) - (of_methods - named)
 
     def covers(self, file: str, commit: str) -> bool:
-        """Return True if the command runs a file and a commit lies between its two."""
-        return file in self.files and is_ancestor(self.commit, commit)
+        """Return True if the command runs a file and a commit lies between its two.
+
+        A commit before both counts too if the file has the code of the first one.
+        """
+        return (
+            file in self.files
+            and is_ancestor(commit, self.until)
+            and (
+                is_ancestor(self.commit, commit)
+                or code_at(file, commit) == code_at(file, self.commit)
+            )
+        )
 
 
 def main(pages: list[str]) -> None:
@@ -203,7 +213,7 @@ def is_ancestor(commit: str, other: str) -> bool:
 def counted_since(file: str, commit: str, runs: Iterable[EqualRun]) -> str:
     """Return the commit since which changes of a file count, for a table of `commit`."""
     for run in runs:
-        if run.covers(file, commit) and is_ancestor(commit, run.until):
+        if run.covers(file, commit):
             commit = run.until
     return commit
 
@@ -218,15 +228,17 @@ def changed(files: list[str], commit: str, runs: Iterable[EqualRun] = ()) -> lis
     """
     today = {file: code_of((ROOT / file).read_text(encoding="utf-8")) for file in files}
     since = {file: counted_since(file, commit, runs) for file in files}
-    former = {
-        file: former_code(number, former_names(number).get(file, file))
-        for file, number in since.items()
-    }
+    former = {file: code_at(file, number) for file, number in since.items()}
     return [
         file if former[file] is not None else f"{file} (new)"
         for file in files
         if today[file] != former[file]
     ]
+
+
+def code_at(file: str, commit: str) -> str | None:
+    """Return the code of a file of today at a commit, by its name there; None without it."""
+    return former_code(commit, former_names(commit).get(file, file))
 
 
 @cache
