@@ -51,3 +51,9 @@ def test_what_cannot_be_fused_is_refused():
     )
     labels = np.zeros(2, int)
     refused(r"windows\[1\]=0", lambda: fused_accuracies(np.ones((2, 3)), labels, recording, (1, 0)))
+
+
+def test_a_number_that_comes_again_is_another_recording():
+    confidence = np.eye(5)
+    fused = fuse_adjacent(confidence, np.array([0, 0, 1, 0, 0]), 4)
+    np.testing.assert_array_equal(fused.sum(axis=1), [1, 2, 1, 1, 2])

@@ -22,8 +22,8 @@ def check_options(config: Config, settings: tuple[str, ...]) -> None:
         raise DataError("--pretrained and --features both replace the network; give one of them")
     if config.pixels == "unit" and is_released(config.pretrained, config.net):
         raise DataError(
-            "--pixels unit: the released network was trained on pixels normalized by its own mean "
-            "and deviation; give --pixels channels"
+            "--pixels unit, which a preset may set, with --pretrained: the released network was "
+            "trained on pixels normalized by its own mean and deviation; give --pixels channels"
         )
     if features and config.augmentation != "none":
         raise DataError("--augmentation changes images; leave out --features")

@@ -17,6 +17,7 @@ from everlight.scenarios import (
     named_stream,
     replace_test_with_validation,
     transform_inputs,
+    validation_fractions,
 )
 from everlight.scenarios.streams import Stream
 from everlight_data.sets.image_set import ImageSet
@@ -33,15 +34,18 @@ def domain_sequences(images: ImageSet, config: Config) -> Callable[[int, Use], T
     It is the same for all seeds, but where every seed draws labels of its own.
     """
 
+    classes, fraction = len(images.class_names), config.validation_fraction
+    fractions = validation_fractions(images.train_labels, classes, fraction) if fraction else 0.0
+
     @functools.cache
     def sequence_of(seed: int, use: Use) -> TaskSequence:
         sequence = domain_incremental(
             images.train_labels,
             images.test_labels,
             config.number_of_tasks,
-            len(images.class_names),
+            classes,
             label_maps=_stream(images, config, seed).label_maps,
-            valid_fraction=config.validation_fraction,
+            valid_fraction=fractions,
         )
         return replace_test_with_validation(sequence) if use == "validation" else sequence
 

@@ -19,7 +19,6 @@ from everlight.checks import (
     SMALLEST,
     Between,
     NotEmpty,
-    check_range,
     checked,
 )
 from everlight.color.feature_distribution import (
@@ -75,7 +74,8 @@ def calibrate_distances(
         unit of distances.
     """
     quantiles = jnp.quantile(distances, jnp.linspace(0, 1, QUANTILES + 1))
-    check_range("the 99% quantile of distances", quantiles[-2], SMALLEST)
+    if not isinstance(quantiles, jax.core.Tracer) and quantiles[-2] < SMALLEST:
+        raise ArgumentError("the 99% quantile of distances is 0; give pairs that differ")
     return DistanceCalibration(distribution, quantiles)
 
 

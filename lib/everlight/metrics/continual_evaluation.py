@@ -154,7 +154,7 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
       task: task that is trained at each evaluation, `[n]`.
 
     Raises:
-      ValueError: also where a task before the last one has no evaluation.
+      ValueError: a task before the last one has no evaluation, or as the module says.
     """
     tasks = accuracies.shape[1]
     during = _task_age(task, tasks).T == 0

@@ -30,7 +30,9 @@ def fuse_adjacent(
       ValueError: a confidence is not finite, or the window has no frame.
     """
     check_finite("confidence", confidence)
-    total, recording = np.array(confidence, np.float64), np.asarray(recording)
+    total = np.array(confidence, np.float64)
+    # A number that comes again later is another recording.
+    recording = np.cumsum(np.diff(recording, prepend=recording[:1]) != 0)
     for apart in range(1, min(window, len(recording))):
         same = recording[apart:] == recording[:-apart]
         if not same.any():

@@ -77,8 +77,8 @@ def stable_rank(
 
     It is the least number of singular values, from the greatest on, whose sum is at least a share
     of the sum of all. In numerical linear algebra the term is the ratio of squared Frobenius and
-    spectral norms instead. Features are not centred. Of traced features that are not finite it is
-    arbitrary.
+    spectral norms instead. Features are not centred. It is arbitrary for traced features that are
+    not finite.
 
     Args:
       features: features of n samples, `[n, f]`.

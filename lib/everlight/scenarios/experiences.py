@@ -35,8 +35,8 @@ def experience_sequence(
 
     A task introduces the classes that no earlier task trains on. A class that is only tested is
     introduced by no task and never counts as seen; `class_task` gives it the last test set. With
-    known task identity (task-incremental), a test sample is
-    scored among the classes that its experience trains on or tests (`TaskSequence.test_classes`).
+    known task identity (task-incremental), a test sample is scored among the classes that its
+    experience trains on or tests (`TaskSequence.test_classes`).
 
     All indices count in one data set, whose samples `StoredImages` holds. Where a benchmark has its
     test samples in a set of their own, store them after the n training samples, and add n to

@@ -51,7 +51,7 @@ def domain_incremental(
     test_samples: PositiveInt | None = None,
     label_maps: Int[np.ndarray, "tasks c"] | None = None,
     seed: NonNegativeInt = 0,
-    valid_fraction: UnitInterval = 0.0,
+    valid_fraction: UnitInterval | Float[np.ndarray, "c"] = 0.0,
 ) -> TaskSequence:
     """Build a sequence whose tasks all have all classes; `transform_inputs` transforms by task.
 
@@ -67,11 +67,11 @@ def domain_incremental(
       label_maps: new label of each class in each task (`permuted_labels`); None keeps the labels.
       seed: random seed of the draws.
       valid_fraction: validation fraction of the training samples, the first ones of each class,
-        rounded down.
+        rounded down; one value or one per class, `[c]` (`validation_fractions`).
 
     Raises:
       ValueError: a label is out of range, `label_maps` has another shape or a label out of range,
-        `valid_fraction` is 1, or more samples are wanted than there are.
+        a fraction is outside [0, 1), or more samples are wanted than there are.
     """
     fractions = fractions_of_classes(valid_fraction, classes)
     rng = np.random.default_rng(seed)
@@ -131,12 +131,12 @@ def permuted_pixels(tasks: PositiveInt, pixels: PositiveInt, key: PRNGKeyArray) 
     The first task keeps the order of the pixels. Channels of a pixel stay together.
 
     Args:
-      tasks: number of tasks. The function's task is less; a traced one that is not is the last.
+      tasks: number of tasks. A traced task of the function that is not below it is the last one.
       pixels: height times width.
       key: random key of the permutations.
 
     Raises:
-      ValueError: by the function, a task is out of range.
+      ValueError: the returned function gets a task that is out of range.
     """
     keys = jax.random.split(key, tasks)
     orders = jax.vmap(lambda key: jax.random.permutation(key, pixels))(keys)
@@ -159,11 +159,11 @@ def rotated(
     from outside is 0.
 
     Args:
-      degrees: angle of each task, in degrees. The function's task is less than their number; a
-        traced one that is not is the last.
+      degrees: angle of each task, in degrees. A traced task of the function that is not below
+        their number is the last one.
 
     Raises:
-      ValueError: by the function, a task is out of range.
+      ValueError: the returned function gets a task that is out of range.
     """
     angles = jnp.deg2rad(jnp.asarray(degrees, jnp.float32))
 

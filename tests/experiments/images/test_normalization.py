@@ -133,7 +133,7 @@ def test_where_it_changes_nothing_it_is_refused(words, reason):
 
 def test_other_pixels_than_a_released_networks_are_refused():
     words = ("--net", "vit", "--pretrained", "ViT-B_16.npz", "--pixels", "unit")
-    with pytest.raises(DataError, match=r"^--pixels unit: .*; give --pixels channels$"):
+    with pytest.raises(DataError, match=r"^--pixels unit, .*; give --pixels channels$"):
         loaded(*SMALL, *words)
 
 

@@ -76,6 +76,13 @@ def test_labels_are_permuted_for_every_seed():
     assert maps[0] != maps[1]
 
 
+def test_few_images_of_a_class_give_one_for_validation():
+    """A tenth of eight images, rounded down, is none."""
+    benchmark = benchmark_of("permuted", per_class=(8, 5))
+    tested = benchmark.data.sequence(METHODS["naive"], SequenceId("validation", 0, 0))
+    assert np.asarray(tested.test_member & tested.test.mask).sum(axis=1).tolist() == [10] * 4
+
+
 def test_validation_images_are_no_training_images_and_no_test_images():
     benchmark, images = benchmark_of("rotated"), load_digits()
     learned, tested = (

@@ -133,6 +133,8 @@ def _find_images(arrays: Mapping[str, np.ndarray], path: Path, remedy: str) -> n
             f"{path}: 8-bit images are not linear raw values; give uint16 (images_u16, white at "
             f"65535) or floats (images, white at 1). {remedy}"
         )
+    if images.dtype.kind == "u" and images.dtype.itemsize == 2:
+        images = images.astype(np.uint16)
     if name == IMAGES[0] and images.dtype != np.uint16:
         raise DataError(
             f"{path}: images_u16 has {dtype_and_shape(images)}, not uint16 (white at 65535); name "

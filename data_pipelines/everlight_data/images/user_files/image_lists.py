@@ -75,6 +75,8 @@ def _list_images(folder: Path, remedy: str) -> list[Path]:
 def list_csv(path: Path) -> ListedImages:
     """List the images of a csv with the header `file,label`.
 
+    Spaces before a cell are no part of it, so names of files must not begin with one.
+
     Raises:
       MissingDataError: the file does not exist.
       DataError: the csv has another header, a row without file or label, a file that leads out of

@@ -118,8 +118,7 @@ def load_user_images(
     Raises:
       MissingDataError: a file or folder does not exist.
       DataError: the source has no classes, a class of too few images, a file that is not an intact
-        image, unusable labels, or too many images, or it is `test_data` too; the
-        message names it.
+        image, unusable labels, or too many images, or it is `test_data` too; the message names it.
     """
     fewest = MIN_IMAGES if test_data is None else 1
     part = _read_source(source, side, fewest, fewest_classes)

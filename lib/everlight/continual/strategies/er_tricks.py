@@ -130,7 +130,9 @@ def er_tricks(
         (value, (losses, batch_stats)), gradient = differentiate(learner.params)
         # In float32 a γ close to 1 is inexact; γ - 1 is not.
         power = jnp.exp(memory.arrived * jnp.log1p(decay - 1))
-        gradient = jax.tree.map(lambda leaf: (power * leaf).astype(leaf.dtype), gradient)
+        # A tiny γ has the logarithm of 0, which times 0 samples is NaN.
+        factor = jnp.where(memory.arrived > 0, power, 1.0)
+        gradient = jax.tree.map(lambda leaf: (factor * leaf).astype(leaf.dtype), gradient)
         return gradient, StepInfo(gradient, batch_stats, value, losses)
 
     def after_step(

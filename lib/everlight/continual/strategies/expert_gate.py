@@ -122,7 +122,8 @@ def expert_gate(
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
 
     Raises:
-      ValueError: `class_group` is not below `groups`; at `init`, `hidden` not below the features.
+      ValueError: `class_group` is not below `groups`; or, at `init`, `hidden` is not below the
+        number of features.
     """
     plain = naive(setup)
     distilled = lwf(setup, regularization, temperature, class_group, groups)

@@ -6,6 +6,7 @@ of each layer's units and leave the others as they are:
     h_l = g_{t,l} ⊙ relu(W_l h_{l−1} + b_l),   g_{t,l} 0 for ⌊share · units⌋ random units, else 1
 
 The product is rounded down in floating point: 0.57 of 100 units closes 56.
+
 Weights between open units alone have a gradient in a task, so that tasks share few of them. The
 gates need the task, in training and at test. The loss runs over the task's own classes. The paper
 also adds the penalty of SI or EWC; here as in van de Ven et al. 2022 the gates work alone.
