@@ -188,9 +188,9 @@ def test_matrices_are_those_of_the_charts_of_a_temperature(rng):
     fitted = fit_matrices(LabelledColors(("a", "b", "c"), kelvin, np.ones((3, 2)), "", patches))
     np.testing.assert_array_equal(fitted.temperatures, [3000, 5000])
     np.testing.assert_allclose(fitted.matrices, [warm, day], atol=1e-4)
-    greys = [Patches(np.ones((6, 3)) * np.linspace(0.1, 0.9, 6)[:, None], np.ones((6, 3)))]
+    grays = [Patches(np.ones((6, 3)) * np.linspace(0.1, 0.9, 6)[:, None], np.ones((6, 3)))]
     with pytest.raises(DataError, match=r"charts at 4000 kelvin have no three independent colours"):
-        fit_matrices(LabelledColors(("a",), np.array([4000.0]), np.ones((1, 2)), "", greys))
+        fit_matrices(LabelledColors(("a",), np.array([4000.0]), np.ones((1, 2)), "", grays))
 
 
 def test_the_charts_grays_are_neutral_in_srgb():
