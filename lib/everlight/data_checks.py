@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Shaped
+from jaxtyping import Bool, Int, Shaped
 
 from everlight.errors import ArgumentError
 
@@ -117,9 +117,23 @@ def repeated_samples(
 
 def _members(rows: list[Shaped[np.ndarray, "_ f"]], kind: np.dtype) -> Bool[np.ndarray, "m"]:
     """Return True for each row of the second array that occurs in the first."""
-    known = {hash(row.astype(kind, copy=False).tobytes()) for row in rows[0]}
-    members = [hash(row.astype(kind, copy=False).tobytes()) in known for row in rows[1]]
-    return np.array(members, bool)
+    known, keys = {*_keys(rows[0], kind)}, _keys(rows[1], kind)
+    return np.array([key in known for key in keys], bool)
+
+
+def ambiguous_samples(
+    images: Shaped[np.ndarray, "n *shape"], labels: Int[np.ndarray, "n"]
+) -> Bool[np.ndarray, "n"]:
+    """Return True for each sample that equals a sample of another class."""
+    keys, classes = _keys(images, images.dtype), {}
+    for key, label in zip(keys, labels.tolist(), strict=True):
+        classes.setdefault(key, set()).add(label)
+    return np.array([len(classes[key]) > 1 for key in keys], bool)
+
+
+def _keys(rows: Shaped[np.ndarray, "n *shape"], kind: np.dtype) -> list[int]:
+    """Return hashes, equal where the rows' values of a dtype are."""
+    return [hash(row.astype(kind, copy=False).tobytes()) for row in rows]
 
 
 def warn_of_scale(name: str, images: Shaped[np.ndarray, "n *shape"], trained: "Scale") -> None:

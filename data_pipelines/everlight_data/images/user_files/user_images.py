@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image, ImageOps
 
-from everlight.data_checks import check_tests, repeated_samples
+from everlight.data_checks import ambiguous_samples, check_tests, repeated_samples
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
 from everlight_data.formats.pictures import (
@@ -145,7 +145,8 @@ def load_user_images(
     repeated = int(repeated_samples(images.images[:trained], images.images[trained:]).sum())
     if repeated:
         notes.append(f"{repeated:,} test images equal training images")
-    if ambiguous := _count_ambiguous(images):
+    every_label = np.concatenate([images.train_labels, images.test_labels])
+    if ambiguous := int(ambiguous_samples(images.images, every_label).sum()):
         notes.append(f"{ambiguous:,} images equal an image of another class")
     note = (
         f"{images.name}: {len(images.images):,} images of {len(images.class_names)} classes, of "
@@ -222,16 +223,6 @@ def _check_counts(source: str, images: ImageSet, fewest: int) -> None:
             f"{source}: the class {images.class_names[few[0]]!a} has {train[few[0]]} training and "
             f"{test[few[0]]} test images; a class needs {MIN_TRAINING} and 1."
         )
-
-
-def _count_ambiguous(images: ImageSet) -> int:
-    """Return the number of images that are also those of another class."""
-    classes: dict[int, set[int]] = {}
-    labels = np.concatenate([images.train_labels, images.test_labels]).tolist()
-    keys = [hash(image.tobytes()) for image in images.images]
-    for key, label in zip(keys, labels, strict=True):
-        classes.setdefault(key, set()).add(label)
-    return sum(len(classes[key]) > 1 for key in keys)
 
 
 def _decode(source: Path, files: ListedImages, side: int) -> _Squares:
