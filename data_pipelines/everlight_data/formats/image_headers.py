@@ -105,9 +105,12 @@ def _check_pages(content: bytes, numbers: dict[int, int], after: int) -> None:
     remedy = "save the full picture as a file of one page"
     if numbers.get(_PAGE_KIND, 0) & (_REDUCED | _MASK):
         raise ValueError(f"its first page is a smaller version or a mask of another; {remedy}")
+    order = _byte_order(content)
     for _ in range(_MAX_PAGES):
+        if not after:
+            return
         try:
-            entries, after = _directory(content, _byte_order(content), after) if after else ({}, 0)
+            entries, after = _directory(content, order, after)
         # Decoders of the first page do not follow the chain either.
         except struct.error:
             return

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Int
 
 from everlight.base import Task, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, checked
-from everlight.errors import Argument, ArgumentError
+from everlight.checks import NonNegativeInt, PositiveInt, ProperFraction, checked
+from everlight.errors import ArgumentError
 from everlight.scenarios.class_incremental import class_incremental
 from everlight.scenarios.shapes import stack_samples
 from everlight.scenarios.uneven_streams import distribute
@@ -26,7 +26,7 @@ def online_stream(
     tasks: Sequence[Sequence[int]],
     classes: PositiveInt,
     pieces: PositiveInt = 1,
-    blurry: float = 0.0,
+    blurry: ProperFraction = 0.0,
     seed: NonNegativeInt = 0,
 ) -> TaskSequence:
     """Build a stream of the tasks' samples, in random order within each task, cut into pieces.
@@ -50,8 +50,6 @@ def online_stream(
       ValueError: `blurry` is outside [0, 1), `pieces` is below 1, or a task's part of the stream
         has fewer samples than pieces. Or as for `class_incremental`; the message names the fault.
     """
-    if not 0 <= blurry < 1:
-        raise ArgumentError(Argument("blurry", blurry), remedy=("give 0 or more, and less than 1",))
     sharp = class_incremental(train_labels, test_labels, tasks, classes, valid_fraction=0.0)
     rng = np.random.default_rng(seed)
     class_task = np.asarray(sharp.class_task)

@@ -122,8 +122,7 @@ def expert_gate(
       groups: largest number of heads; heads of `class_group` alone have a part in the loss.
 
     Raises:
-      ValueError: `class_group` is not below `groups`; or, at `init`, `hidden` is not below the
-        number of features.
+      ValueError: a head is not below `groups`; or, at `init`, `hidden` is not below the features.
     """
     plain = naive(setup)
     distilled = lwf(setup, regularization, temperature, class_group, groups)
