@@ -154,6 +154,15 @@ def test_flat_ground_has_no_edges(name):
 
 
 @pytest.mark.parametrize("name", list(ESTIMATORS))
+def test_nan_in_a_large_image_reaches_the_estimate(name, rng):
+    # The maximum of so many values leaves NaN out on a CPU.
+    spoilt = jnp.asarray(photograph(rng, (64, 64))).at[40, 30, 1].set(jnp.nan)
+    assert jnp.isnan(ESTIMATORS[name](spoilt, None)).all()
+    mask = jnp.ones((64, 64)).at[40, 30].set(0)
+    assert jnp.isfinite(ESTIMATORS[name](spoilt, mask)).all()
+
+
+@pytest.mark.parametrize("name", list(ESTIMATORS))
 def test_an_image_without_pixels_is_refused(name):
     with pytest.raises(ValueError, match=r"an image of 0x3|image is float32\[0, 3, 3"):
         color.ESTIMATORS[name](jnp.zeros((0, 3, 3)), None)
@@ -320,6 +329,9 @@ def test_refuses_training_data_without_a_gamut():
         fit_gamut(seen._replace(mask=0 * seen.mask), illuminants)
     with pytest.raises(ValueError, match="observations: the largest"):
         fit_gamut(seen, illuminants, order=1)
+    large = ObservedImage(jnp.ones((2, 64, 64, 3)), jnp.ones((2, 64, 64)))
+    with pytest.raises(ValueError, match="observations: the largest"):
+        fit_gamut(large._replace(image=large.image.at[1, 50, 9, 0].set(jnp.nan)), illuminants)
 
 
 # Mean and median error of the two-camera paper's table 2, on full images of 195 pairs.

@@ -56,6 +56,8 @@ def test_an_image_without_illuminant_has_none():
     for weights in (None, jnp.zeros(5)):
         assert np.isnan(moments(jnp.full((5, 3), -0.1), weights, 2)).all()
     assert np.isnan(moments(jnp.ones((5, 3)), jnp.zeros(5), 2)).all()
+    for count in (5, 5000):
+        assert np.isnan(moments(jnp.ones((count, 3)).at[2, 1].set(jnp.nan), None, 2)).all()
 
 
 @pytest.mark.parametrize("diagonal", [False, True])

@@ -129,6 +129,15 @@ def test_the_true_cause_is_named(colors, spoiled, cause):
         estimated(ClosedFormNet(), colors, np.full_like(colors, spoiled))
 
 
+def test_spoilt_and_missing_colors_of_the_main_camera_are_named(colors):
+    spoilt = colors.copy()
+    spoilt[2, 3, 1] = np.nan
+    with pytest.raises(UnsuitablePairError, match="a colour of the main camera is NaN"):
+        estimated(ClosedFormNet(), spoilt, colors)
+    with pytest.raises(UnsuitablePairError, match="no place is seen by both cameras"):
+        estimate_pair(ClosedFormNet(), colors, colors, np.zeros(colors.shape[:2], bool))
+
+
 def test_an_estimate_that_is_no_illuminant_is_refused(colors):
     with pytest.raises(
         UnsuitablePairError, match=r"is not an illuminant; .*Main Eye and Second Eye"

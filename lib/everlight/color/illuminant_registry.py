@@ -15,8 +15,8 @@ from everlight.color.illuminant_method import IlluminantMethod, SideInformation
 from everlight.declared_rows import declared_rows
 
 ILLUMINANT_METHODS: dict[str, IlluminantMethod] = declared_rows((estimators, learned), "METHODS")
-"""Methods by the names that their papers give them; those without training come first. FFCC expects
-images whose white level is 1."""
+"""Methods by the names that their papers give them; those without training come first. The scale
+of an image does not matter to its estimate."""
 
 ESTIMATORS = {name: row for name, row in ILLUMINANT_METHODS.items() if not row.is_trained}
 """The methods that need no training, functions of an image and its mask."""

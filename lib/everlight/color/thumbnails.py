@@ -7,6 +7,7 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.color.alignment import MaskedImage, area_downsample
+from everlight.color.illuminants import maximum
 from everlight.errors import ArgumentError
 
 SATURATION = 0.95
@@ -21,8 +22,8 @@ Without a mask, White Patch and Shades-of-Gray err 2 to 3 degrees more on NUS th
 def below_saturation(
     image: Float[Array, "h w 3"], white: PositiveFloat = 1.0
 ) -> Bool[Array, "h w"]:
-    """Return which pixels have all channels below `SATURATION` of `white`."""
-    return jnp.max(image, axis=-1) < SATURATION * white
+    """Return which pixels have all channels below `SATURATION` of `white`; none of NaN has."""
+    return maximum(image, axis=-1) < SATURATION * white
 
 
 @checked

@@ -152,7 +152,8 @@ class ImageModel:
 
         Args:
           image: linear raw colours of any size, 0 at the black level, without white balance.
-          mask: mask of valid pixels; by default pixels are valid below 95% of the image's maximum.
+          mask: mask of valid pixels; by default pixels are valid below 95% of the image's maximum,
+            which NaN is not.
           capture: vector of the image's capture, such as `everlight.color.lux_feature`, for a model
             with `captures`.
 
@@ -181,7 +182,7 @@ class ImageModel:
         """Return the image as the model reads it; arguments as of `describe`."""
         image = jnp.asarray(image, jnp.float32)
         if mask is None:
-            mask = below_saturation(image, max(float(jnp.max(image)), 1e-30))
+            mask = below_saturation(image, max(float(jnp.nanmax(image)), 1e-30))
         small = shrink_image(image, jnp.asarray(mask, bool), self.side)
         lit = small.mask & (jnp.max(small.image, axis=-1) > 0)
         return place_on_canvas(MaskedImage(small.image, lit), self.side)
@@ -222,6 +223,11 @@ class ImageModel:
                 f"{describe_score(estimate, 'images')}; the estimate is worthless. Give linear "
                 f"images like those of the training, by {' or '.join(self.cameras)}, or another "
                 "model"
+            )
+        if np.isnan(estimate.illuminant).any():
+            raise UnsuitableImageError(
+                f"{self.name} determines no illuminant of the image: too many of its pixels are "
+                "masked, it has no edges, or an unmasked pixel is not finite; give another image"
             )
         if not is_plausible(estimate.illuminant):
             trained = f" (this one is for {' and '.join(self.cameras)})" if self.cameras else ""

@@ -51,7 +51,7 @@ class PairEstimate(NamedTuple):
         from its training pairs, of the second.
       transform: transform of main to second colours in the model's scale; None if the model needs
         none and the colours determine none.
-      condition: condition number of the main colours.
+      condition: condition number of the main colours; NaN if there are none, or one is not finite.
       warnings: reasons to distrust the estimates, each with its camera.
     """
 
@@ -81,8 +81,9 @@ def estimate_pair(
     """
     colors = (jnp.asarray(image.reshape(-1, 3)) for image in (main, second))
     inputs = model.inputs(*colors, jnp.asarray(usable.ravel(), jnp.float32))
-    condition = float(np.linalg.cond(main[usable]))
-    reason = transform_obstacle(main[usable], second[usable])
+    seen = main[usable]
+    reason = transform_obstacle(seen, second[usable])
+    condition = float(np.linalg.cond(seen)) if seen.size and np.isfinite(seen).all() else np.nan
     if not reason and not inputs.valid:
         reason = FEW_CHROMATICITIES if model.fit == "sum" else UNDEFINED_SCALE
     if model.needs_transform and reason:
@@ -121,6 +122,8 @@ def transform_obstacle(
     The transform is that of `fit_color_transform` with the normalization "mean". A comparison of
     methods takes every pair that has one, with the limit `SINGULAR`; an estimate does not.
     """
+    if not len(main):
+        return "no place is seen by both cameras below saturation; give images that overlap"
     for view, colors in zip(VIEWS, (main, second), strict=True):
         if not np.isfinite(colors).all():
             return f"a colour of the {view} camera is NaN or infinite; give another file"

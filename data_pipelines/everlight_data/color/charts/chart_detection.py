@@ -43,7 +43,7 @@ MIN_PATCHES = 9
 def find_charts(
     image: Float[np.ndarray, "h w 3"], reference: Float[np.ndarray, "24 3"]
 ) -> list[Float[np.ndarray, "4 2"]]:
-    """Return the corners of every chart in a linear photograph, the best fit first.
+    """Return the corners of every chart in a linear photograph.
 
     Charts at one place, whose outlines hold each other's centre, count as one.
 

@@ -98,7 +98,7 @@ def measure_pairs(
     fingerprints = [
         {
             "homography": homography.tolist(),
-            "chart": pair.main.homography.tolist(),
+            "charts": [getattr(pair, view).homography.tolist() for view in VIEWS],
             "downsample": downsample,
             "normalize": "mean",
         }

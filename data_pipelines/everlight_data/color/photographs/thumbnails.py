@@ -43,11 +43,6 @@ IMAGES = "images_u16", "images"
 """Arrays of the images: integers whose white is 65535, or floats whose white is 1."""
 OTHERS = "files", "temperature", "camera_temperature"
 """Arrays in files of this project that are not of thumbnails; some commands read them."""
-MIN_WHITE = 0.3
-"""Fraction of white below which a camera's greatest pixel may be that of unscaled raw numbers.
-
-It is 1 in the NUS-8 and Cube+ thumbnails; raw numbers of 14 bits stored in 16 reach 0.25.
-"""
 ALIKE = 0.8
 """Similarity (`difflib`) from which an array's name is a misspelling of one that is read."""
 
@@ -243,7 +238,6 @@ def thumbnail_set(
     for name in np.unique(cameras):
         rows = cameras == name
         images = stored.images[rows]
-        _check_white(path, name, images)
         sets[str(name)] = ConstancySet(
             names=tuple(np.array(stored.names)[rows].tolist()),
             illuminants=stored.illuminants[rows],
@@ -252,19 +246,6 @@ def thumbnail_set(
             file=path,
         )
     return sets
-
-
-def _check_white(path: Path, camera: str, images: Float[np.ndarray, "n h w 3"]) -> None:
-    """Warn if a camera's greatest pixel is far below white or above it."""
-    greatest = float(images.max())
-    # Resampled images may be above 1 by a rounding error.
-    if not MIN_WHITE <= greatest <= 1.001:
-        print(
-            f"WARNING: {path}: the greatest pixel of {camera} is {greatest:.3g} of white, which is "
-            "65535 in images_u16 and 1 in images; if the pixels are raw numbers, scale them, as "
-            "FFCC leaves out pixels below 1/256 of white",
-            file=sys.stderr,
-        )
 
 
 def thumbnail_cameras(

@@ -1,6 +1,7 @@
 """Reader of a photograph's time and settings of capture, from the EXIF tags of a DNG or TIFF."""
 
 import re
+from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,12 +12,22 @@ from everlight_data.formats.files import check_readable, refusing
 EXIF = 34665
 EXPOSURE_TIME, ISO, DATE, FLASH = 33434, 34855, 36867, 37385
 """Numbers of the tags ExposureTime, ISOSpeedRatings, DateTimeOriginal and Flash."""
+ISO_BEYOND = 65535
+"""Value of ISOSpeedRatings for this sensitivity and larger ones (EXIF 2.3)."""
+LARGE_ISO = 34867, 34866, 34865
+"""Numbers of the tags ISOSpeed, RecommendedExposureIndex and StandardOutputSensitivity."""
 NAMES = {
     EXPOSURE_TIME: "ExposureTime",
     ISO: "ISOSpeedRatings",
     DATE: "DateTimeOriginal",
     FLASH: "Flash",
-}
+} | dict(
+    zip(
+        LARGE_ISO,
+        ("ISOSpeed", "RecommendedExposureIndex", "StandardOutputSensitivity"),
+        strict=True,
+    )
+)
 REMEDY = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, DateTimeOriginal."
 
 
@@ -53,17 +64,29 @@ def read_capture(path: Path) -> Capture:
         date = re.fullmatch(r"(\d{4}):(\d\d):(\d\d) (\d\d):(\d\d):(\d\d)", _text(values[DATE]))
         if date is None:
             raise ValueError(f"its DateTimeOriginal is {values[DATE]!a}")
-        year, month, day, hours, minutes, seconds = map(int, date.groups())
-        if not (hours < 24 and minutes < 60 and seconds < 60):
-            raise ValueError(f"its DateTimeOriginal is {values[DATE]!a}")
+        try:
+            # A camera whose clock was never set writes year 0.
+            taken = datetime(*map(int, date.groups()))
+        except ValueError as error:
+            raise ValueError(f"its DateTimeOriginal is {values[DATE]!a}") from error
         return Capture(
-            3600.0 * hours + 60.0 * minutes + seconds,
-            (year, month, day),
-            _positive("ISOSpeedRatings", values[ISO]),
+            3600.0 * taken.hour + 60.0 * taken.minute + taken.second,
+            (taken.year, taken.month, taken.day),
+            _sensitivity(values),
             _positive("ExposureTime", values[EXPOSURE_TIME]),
             # The lowest bit says whether the flash fired.
             bool(int(values[FLASH] or 0) & 1),
         )
+
+
+def _sensitivity(values: dict[int, Any]) -> float:
+    """Return the sensitivity; a value beyond 16 bits has a tag of its own."""
+    if values[ISO] != ISO_BEYOND:
+        return _positive(NAMES[ISO], values[ISO])
+    for code in LARGE_ISO:
+        if values[code] is not None:
+            return _positive(NAMES[code], values[code])
+    raise ValueError(f"its {NAMES[ISO]} is {ISO_BEYOND}, which stands for a larger value")
 
 
 def _text(value: Any) -> str:

@@ -13,7 +13,14 @@ from jaxtyping import Array, Float
 
 from everlight.checks import NotEmpty, UnitInterval, checked
 from everlight.color.illuminant_method import IlluminantMethod
-from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
+from everlight.color.illuminants import (
+    Illuminant,
+    Image,
+    Mask,
+    keep_observed,
+    maximum,
+    unit_illuminant,
+)
 from everlight.precision import matrix_product
 
 
@@ -53,7 +60,7 @@ def bright_dark_pca(
     colors = keep_observed(image, mask).reshape(-1, 3)
     observed = jnp.ones(len(colors), bool) if mask is None else mask.reshape(-1) > 0
     # The direction does not depend on the scale, whose gradient overflows for dim images.
-    scale = jax.lax.stop_gradient(jnp.max(jnp.abs(colors)))
+    scale = jax.lax.stop_gradient(maximum(jnp.abs(colors)))
     colors = colors / jnp.where(scale == 0, 1, scale)
     projection = jnp.sum(colors * jnp.sum(colors, axis=0), axis=-1)
     ascending = colors[jnp.argsort(jnp.where(observed, projection, jnp.inf))]

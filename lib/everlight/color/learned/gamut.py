@@ -36,7 +36,7 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.checks import POSITIVE, Stacked, check_range, check_sizes, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
-from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
+from everlight.color.illuminants import Illuminant, Image, Mask, maximum, unit_illuminant
 from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.color.transforms import inverse_transform
 from everlight.precision import matrix_product
@@ -121,12 +121,12 @@ def _largest_responses(
         per_image = jax.lax.map(
             lambda one: measure(map_to_canonical(*one)), (images, masks, illuminants)
         )
-        return jnp.max(per_image, axis=0)
+        return maximum(per_image, axis=0)
 
-    peak = largest(partial(jnp.max, axis=0))
+    peak = largest(partial(maximum, axis=0))
 
     def extent(colors: Float[Array, "m 3"]) -> Float[Array, "k"]:
-        return jnp.max(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
+        return maximum(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
 
     return peak, largest(extent)
 

@@ -189,27 +189,6 @@ def test_arrays_that_are_not_read_are_named(tmp_path, capsys):
     assert "a.npz: arrays not read: focal, scenes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("name", "greatest", "fraction"),
-    [
-        ("images_u16", np.uint16(2**14 - 1), "0.25"),
-        ("images_u16", np.uint16(2**15), ""),
-        ("images", 2.0**12 - 1, "4.1e+03"),
-        ("images", 1 + 1e-6, ""),
-    ],
-)
-def test_raw_numbers_that_are_not_scaled_are_warned_of(tmp_path, capsys, name, greatest, fraction):
-    """FFCC used a third of the pixels of raw numbers of 12 bits, without a word."""
-    images = np.full((3, 4, 5, 3), greatest)
-    images[1:] = images[1:] // 10
-    np.savez(tmp_path / "a.npz", **{name: images}, illuminant_rgb=ILLUMINANTS)
-    thumbnail_set(tmp_path / "a.npz")
-    expected = f"the greatest pixel of a is {fraction} of white" if fraction else ""
-    printed = capsys.readouterr().err
-    assert expected in printed
-    assert bool(printed) == bool(fraction)
-
-
 @pytest.mark.parametrize("camera", ["..", ".", " ", "-"])
 def test_a_camera_is_no_other_folder(camera, tmp_path):
     """A file called `...npz` has the stem `..`."""

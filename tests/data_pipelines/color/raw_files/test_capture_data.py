@@ -9,7 +9,7 @@ from everlight_data.color.raw_files.capture_data import read_capture
 from everlight_data.color.raw_files.dng import DngTags, write_dng
 from everlight_data.errors import DataError, MissingDataError
 
-ASCII, SHORT, RATIONAL = 2, 3, 5
+ASCII, SHORT, LONG, RATIONAL = 2, 3, 4, 5
 
 
 def written(path, **changed):
@@ -40,13 +40,21 @@ def test_tags_are_read(tmp_path):
     [
         ({"date": None}, "DateTimeOriginal is None"),
         ({"date": (36867, ASCII, 20, "2026:06:21 25:45:09")}, "25:45:09"),
+        ({"date": (36867, ASCII, 20, "0000:00:00 00:00:00")}, "0000:00:00"),
+        ({"date": (36867, ASCII, 20, "2020:13:40 10:00:00")}, "2020:13:40"),
         ({"iso": None}, "ISOSpeedRatings is None"),
+        ({"iso": (34855, SHORT, 1, 65535)}, "stands for a larger value"),
         ({"exposure": (33434, RATIONAL, 1, (0, 250))}, r"ExposureTime is 0\.0"),
     ],
 )
 def test_missing_and_damaged_tags_are_refused(tmp_path, changed, message):
     with pytest.raises(DataError, match=message):
         read_capture(written(tmp_path / "odd.dng", **changed))
+
+
+def test_a_sensitivity_beyond_16_bits_has_a_tag_of_its_own(tmp_path):
+    tags = {"iso": (34855, SHORT, 1, 65535), "index": (34866, LONG, 1, 102400)}
+    assert read_capture(written(tmp_path / "a.dng", **tags)).iso == 102400
 
 
 def test_no_photograph_is_refused(tmp_path):

@@ -172,6 +172,20 @@ def test_a_pair_without_a_transform_is_named_and_left_out(written, measured, tmp
     assert re.search(r"LEFT OUT: .*dark\.dng is all black", printed)
 
 
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_corrected_chart_is_measured_again(view, measured, monkeypatch):
+    stored = []
+    monkeypatch.setattr(pair_measurements, "measure_stored", lambda *args: stored.append(args[2]))
+    pair = measured.charts[0]
+    chart = getattr(pair, view)
+    moved = pair._replace(**{view: chart._replace(homography=chart.homography + 1)})
+    for changed in (pair, moved):
+        source = pair_measurements.MeasuredCharts([], [changed])
+        with pytest.raises(TypeError):  # of the stand-in, which returns no arrays
+            pair_measurements.measure_pairs(source, measured.homography, 6, None, "")
+    assert stored[0] != stored[1]
+
+
 def with_illuminants(view, illuminants):
     return view._replace(illuminants=illuminants)
 
