@@ -42,14 +42,6 @@ def keep_observed(image: Image, mask: Mask) -> Image:
     return image if mask is None else jnp.where((mask > 0)[..., None], image, 0)
 
 
-def maximum(values: Array, axis: int | tuple[int, ...] | None = None) -> Array:
-    """Return the largest values along axes, NaN where one is NaN, as NumPy does.
-
-    On a CPU `jnp.max` leaves NaN out of arrays of some thousand values (openxla/xla issue 21461).
-    """
-    return jnp.where(jnp.any(jnp.isnan(values), axis), jnp.nan, jnp.max(values, axis))
-
-
 def root(values: Array, degree: float | int = 2) -> Array:
     """Return the root of non-negative values, with a gradient of 0 instead of infinity at 0."""
     positive = values > 0

@@ -9,7 +9,8 @@ from jaxtyping import Array, Float
 
 from everlight.checks import NOT_NEGATIVE, PositiveFloat, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
-from everlight.color.illuminants import Image, Mask, keep_observed, maximum
+from everlight.color.illuminants import Image, Mask, keep_observed
+from everlight.extrema import largest_value
 from everlight.precision import matrix_product
 
 Degree = Literal[1, 2, 3]
@@ -47,7 +48,7 @@ def color_moments(
     """
     weights = jnp.ones(len(colors), colors.dtype) if weights is None else weights
     seen = jnp.maximum(jnp.where(weights[:, None] > 0, colors, 0), 0)
-    peak = maximum(seen)
+    peak = largest_value(seen)
     seen = seen / jnp.where(peak > 0, peak, 1)
     moments = []
     for order in range(1, degree + 1):

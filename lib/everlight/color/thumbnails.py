@@ -7,8 +7,8 @@ from jaxtyping import Array, Bool, Float
 
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.color.alignment import MaskedImage, area_downsample
-from everlight.color.illuminants import maximum
 from everlight.errors import ArgumentError
+from everlight.extrema import largest_value
 
 SATURATION = 0.95
 """Fraction of white from which a channel counts as saturated, where a set states no level.
@@ -23,7 +23,7 @@ def below_saturation(
     image: Float[Array, "h w 3"], white: PositiveFloat = 1.0
 ) -> Bool[Array, "h w"]:
     """Return which pixels have all channels below `SATURATION` of `white`; none of NaN has."""
-    return maximum(image, axis=-1) < SATURATION * white
+    return largest_value(image, axis=-1) < SATURATION * white
 
 
 @checked

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from everlight.checks import FRACTION, NotEmpty, checked
+from everlight.extrema import largest_value
 
 Accuracies = Annotated[Float[Array, "tasks tasks"], FRACTION, NotEmpty]
 Accuracy = Annotated[Float[Array, "tasks"], FRACTION]
@@ -133,9 +134,9 @@ def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
       Mean over all tasks but the last, `[]`, negative if final accuracies are higher; NaN with one
         task.
     """
-    # Without an initial value, the empty maximum of one task would raise instead of giving NaN.
-    best = jnp.max(accuracies[:-1, :-1], axis=0, initial=-jnp.inf)
-    return jnp.mean(best - accuracies[-1, :-1])
+    if len(accuracies) == 1:
+        return jnp.array(jnp.nan, accuracies.dtype)
+    return jnp.mean(largest_value(accuracies[:-1, :-1], axis=0) - accuracies[-1, :-1])
 
 
 @checked

@@ -29,6 +29,7 @@ from everlight.checks import (
     checked,
 )
 from everlight.errors import ArgumentError
+from everlight.extrema import largest_value, smallest_value
 
 Accuracies = Annotated[Float[Array, "n tasks"], FRACTION, NotEmpty]
 Tasks = Annotated[Int[Array, "n"], Between(0)]
@@ -159,7 +160,7 @@ def stability_gap(accuracies: Accuracies, task: Tasks) -> Float[Array, ""]:
     tasks = accuracies.shape[1]
     during = _task_age(task, tasks).T == 0
     _check_no_skip(task)
-    lowest = jnp.min(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
+    lowest = smallest_value(jnp.where(during[..., None], accuracies, jnp.inf), axis=1)
     ends = during & _is_last_of_task(task)
     after = jnp.sum(jnp.where(ends[..., None], accuracies, 0.0), axis=1)
     begun = jnp.any(during, axis=1)[:, None]
@@ -187,5 +188,5 @@ def windowed_forgetting(
     drops = [jnp.zeros(accuracies.shape[1])]
     for apart in range(1, min(window, accuracies.shape[0])):
         drop = accuracies[:-apart] - accuracies[apart:]
-        drops.append(jnp.max(jnp.where(begun[:-apart], drop, 0.0), axis=0))
-    return jnp.mean(jnp.max(jnp.stack(drops), axis=0), where=begun[-1])
+        drops.append(largest_value(jnp.where(begun[:-apart], drop, 0.0), axis=0))
+    return jnp.mean(largest_value(jnp.stack(drops), axis=0), where=begun[-1])

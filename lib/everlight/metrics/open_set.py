@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.checks import Between, checked
+from everlight.extrema import largest_value
 
 
 class RejectionCurve(NamedTuple):
@@ -36,7 +37,7 @@ def maximum_softmax_probability(scores: Float[Array, "*b c"]) -> Float[Array, "*
     Args:
       scores: logits, `[..., c]`.
     """
-    return jnp.max(jax.nn.softmax(scores, axis=-1), axis=-1)
+    return largest_value(jax.nn.softmax(scores, axis=-1), axis=-1)
 
 
 @checked

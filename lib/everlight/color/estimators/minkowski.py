@@ -14,7 +14,8 @@ import jax.numpy as jnp
 from everlight.checks import Between, NonNegativeFloat, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod
-from everlight.color.illuminants import Illuminant, Image, Mask, maximum, root, unit_of_any_scale
+from everlight.color.illuminants import Illuminant, Image, Mask, root, unit_of_any_scale
+from everlight.extrema import largest_value
 
 
 @checked
@@ -43,7 +44,7 @@ def minkowski_framework(
       ValueError: an argument is outside these ranges, or the image is smaller than the filter.
     """
     magnitude, _ = response(image, mask, order, sigma)
-    peak = maximum(magnitude, axis=(0, 1))
+    peak = largest_value(magnitude, axis=(0, 1))
     if math.isinf(norm):
         return unit_of_any_scale(peak)
     # Divide by the peak, so that no power overflows and the norm's limit is White Patch. The norm

@@ -18,9 +18,9 @@ from everlight.color.illuminants import (
     Image,
     Mask,
     keep_observed,
-    maximum,
     unit_illuminant,
 )
+from everlight.extrema import largest_value
 from everlight.precision import matrix_product
 
 
@@ -60,7 +60,7 @@ def bright_dark_pca(
     colors = keep_observed(image, mask).reshape(-1, 3)
     observed = jnp.ones(len(colors), bool) if mask is None else mask.reshape(-1) > 0
     # The direction does not depend on the scale, whose gradient overflows for dim images.
-    scale = jax.lax.stop_gradient(maximum(jnp.abs(colors)))
+    scale = jax.lax.stop_gradient(largest_value(jnp.abs(colors)))
     colors = colors / jnp.where(scale == 0, 1, scale)
     projection = jnp.sum(colors * jnp.sum(colors, axis=0), axis=-1)
     ascending = colors[jnp.argsort(jnp.where(observed, projection, jnp.inf))]

@@ -36,9 +36,10 @@ from jaxtyping import Array, Bool, Float, Int
 from everlight.checks import POSITIVE, Stacked, check_range, check_sizes, checked
 from everlight.color.derivatives import EDGE_SIGMA, response
 from everlight.color.illuminant_method import IlluminantMethod, LabelledImages, images_alone
-from everlight.color.illuminants import Illuminant, Image, Mask, maximum, unit_illuminant
+from everlight.color.illuminants import Illuminant, Image, Mask, unit_illuminant
 from everlight.color.learned.parts.observed_image import ObservedImage, observe_image
 from everlight.color.transforms import inverse_transform
+from everlight.extrema import largest_value
 from everlight.precision import matrix_product
 
 # In units of each channel's largest response; from 0.01 to 0.1 NUS's mean errors change by 0.3.
@@ -121,12 +122,12 @@ def _largest_responses(
         per_image = jax.lax.map(
             lambda one: measure(map_to_canonical(*one)), (images, masks, illuminants)
         )
-        return maximum(per_image, axis=0)
+        return largest_value(per_image, axis=0)
 
-    peak = largest(partial(maximum, axis=0))
+    peak = largest(partial(largest_value, axis=0))
 
     def extent(colors: Float[Array, "m 3"]) -> Float[Array, "k"]:
-        return maximum(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
+        return largest_value(matrix_product(colors / peak, DIRECTIONS.T), axis=0)
 
     return peak, largest(extent)
 
