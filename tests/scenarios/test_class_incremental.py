@@ -1,8 +1,11 @@
 """Class-incremental sequences: samples, shares, padding and refusals."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.metrics.ranking import mean_hits
+from everlight.scenarios import experience_sequence
 from everlight.scenarios import replace_test_with_validation as on_validation
 from everlight.scenarios.class_incremental import (
     class_incremental,
@@ -96,6 +99,44 @@ def test_a_task_without_validation_samples_is_not_tested_on_them():
     ten = class_incremental(TRAIN, TEST, [[1, 2], [0], [3]], 4, valid_fraction=0.1)
     tested = on_validation(ten)
     np.testing.assert_array_equal((tested.test_member & tested.test.mask).sum(axis=1), [2, 1, 1])
+
+
+def test_padding_of_validation_samples_is_in_no_test_set():
+    """Classes of ten and of three samples give five and one."""
+    uneven = np.repeat([0, 1], [10, 3])
+    tested = on_validation(class_incremental(uneven, np.array([0, 1]), [[0], [1]], 2, 0.5))
+    np.testing.assert_array_equal(tested.test_member.sum(axis=1), [5, 1])
+    hits = mean_hits(jnp.asarray(tested.test.labels[:, 0] >= 0), tested.test_member)
+    np.testing.assert_array_equal(hits.by_task, [1, 1])
+
+
+def common_test_set(tests=1, tasks=2):
+    """Return tasks of one class each, with two training samples and a validation sample."""
+    train, labels = np.arange(2 * tasks).reshape(tasks, 2), np.arange(tasks)[:, None]
+    return experience_sequence(
+        list(train),
+        list(np.repeat(labels, 2, axis=1)),
+        [np.array([30, 31])] * tests,
+        [np.array([0, 1])] * tests,
+        tasks + 1,
+        list(20 + labels),
+        list(labels),
+    )
+
+
+def test_validation_samples_replace_a_common_test_set_by_one_per_task():
+    """The third class is never trained."""
+    tested = on_validation(common_test_set())
+    np.testing.assert_array_equal(tested.test_member, np.eye(2, dtype=bool))
+    np.testing.assert_array_equal(tested.test_classes, [[True, True, False]] * 2)
+    np.testing.assert_array_equal(tested.class_task, [0, 1, 1])
+
+
+def test_validation_samples_do_not_replace_the_test_sets_of_several_tasks_each():
+    three = common_test_set(3, 3)
+    two = three._replace(test_member=three.test_member[:2], test_classes=three.test_classes[:2])
+    with pytest.raises(ValueError, match=r"^sequence has 3 tasks and 2 test sets; give one per"):
+        on_validation(two)
 
 
 @pytest.mark.parametrize(

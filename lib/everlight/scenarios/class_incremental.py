@@ -69,11 +69,18 @@ def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
     """Return the sequence with validation samples as test sets, for hyper-parameter selection.
 
     If the original test union is longer, arrays keep its length, so the same compiled programs
-    serve both.
+    serve both. A test set common to all tasks becomes one per task, with the classes of the common
+    one; `class_task` is then the task that introduces a class, and the last one without any.
 
     Raises:
-      ValueError: a task has no validation sample.
+      ValueError: a task has no validation sample, or a sequence of several test sets has fewer of
+        them than tasks.
     """
+    tests, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
+    if tests not in (1, tasks):
+        raise ArgumentError(
+            f"sequence has {tasks} tasks and {tests} test sets; give one per task, or one for all"
+        )
     counts = jnp.sum(sequence.tasks.valid.mask, axis=1)
     if not isinstance(counts, jax.core.Tracer) and not counts.all():
         raise ArgumentError(
@@ -89,12 +96,21 @@ def validation_as_test(sequence: TaskSequence) -> TaskSequence:
     tasks, slots = valid.mask.shape
     test = jax.tree.map(lambda leaf: leaf.reshape(tasks * slots, *leaf.shape[2:]), valid)
     member = sequence.tasks.id[:, None] == jnp.repeat(sequence.tasks.id, slots)
+    member &= test.mask
     missing = max(0, sequence.test.mask.shape[0] - tasks * slots)
 
     def pad(leaf: Array) -> Array:
         return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
 
-    return sequence._replace(test=jax.tree.map(pad, test), test_member=pad(member.T).T)
+    class_task, test_classes = sequence.class_task, sequence.test_classes
+    if sequence.test_member.shape[0] < tasks:
+        introduced = sequence.tasks.classes
+        class_task = jnp.where(introduced.any(axis=0), jnp.argmax(introduced, axis=0), tasks - 1)
+        if test_classes is not None:
+            test_classes = jnp.broadcast_to(test_classes, introduced.shape)
+    return TaskSequence(
+        sequence.tasks, jax.tree.map(pad, test), pad(member.T).T, class_task, test_classes
+    )
 
 
 @checked
