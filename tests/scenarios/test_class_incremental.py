@@ -12,6 +12,8 @@ from everlight.scenarios.class_incremental import (
     equal_tasks,
     relabel_within_tasks,
 )
+from everlight.scenarios.streams import recurring_classes
+from tests.refusals import refused
 
 TRAIN = np.array([0, 1, 2, 3] * 10)
 TEST = np.array([3, 2, 1, 0])
@@ -82,6 +84,7 @@ def test_padding_has_no_label_within_tasks():
     [
         ([[0, 1, 2], [3]], r"tasks have \[1, 3\] classes; give equally many in every task"),
         ([[0, 1], [2, 2]], "tasks do not have the 4 classes of the sequence once"),
+        ([], "tasks do not have the 4 classes of the sequence once"),
         ([[1, 2], [3, 0]], "^tasks have class 2 in task 0, the sequence in task 1; give the tasks"),
     ],
 )
@@ -155,6 +158,13 @@ def test_bad_input_is_named(labels, tasks, message):
     for fraction in (1.0, -0.5):
         with pytest.raises(ValueError, match=f"valid_fraction={fraction}; give 0 or more"):
             class_incremental(TRAIN, TEST, [[0, 1], [2, 3]], 4, fraction)
+
+
+@pytest.mark.parametrize("build", [class_incremental, recurring_classes])
+def test_fractions_are_as_many_as_classes(build):
+    message = "^valid_fraction has 3 values for 4 classes; give one per class, or a single number$"
+    fractions = np.full(3, 0.1)
+    refused(message, lambda: build(TRAIN, TEST, [[0, 1], [2, 3]], 4, valid_fraction=fractions))
 
 
 def test_an_order_is_cut_into_equal_tasks():

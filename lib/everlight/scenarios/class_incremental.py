@@ -1,6 +1,7 @@
 """Class-incremental (Class-IL) sequences from label arrays: every task brings new classes."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import jax
 import jax.numpy as jnp
@@ -140,7 +141,7 @@ def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]])
     if len(sizes) > 1:
         raise ArgumentError(f"tasks have {sizes} classes; give equally many in every task")
     position = np.zeros(sequence.class_task.shape[0], int)
-    if sorted(np.concatenate(tasks).tolist()) != list(range(len(position))):
+    if sorted(chain.from_iterable(tasks)) != list(range(len(position))):
         raise ArgumentError(f"tasks do not have the {len(position)} classes of the sequence once")
     class_task = np.asarray(sequence.class_task)
     for number, members in enumerate(tasks):
@@ -223,9 +224,15 @@ def fractions_of_classes(
     """Return the validation fraction of each class.
 
     Raises:
-      ValueError: a fraction is outside [0, 1).
+      ValueError: a fraction is outside [0, 1), or their number is not that of the classes.
     """
-    fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
+    fractions = np.asarray(valid_fraction, float)
+    if fractions.shape not in ((), (classes,)):
+        raise ArgumentError(
+            f"valid_fraction has {len(fractions)} values for {classes} classes; give one per "
+            "class, or a single number"
+        )
+    fractions = np.broadcast_to(fractions, classes)
     wrong = fractions[~((fractions >= 0) & (fractions < 1))]
     if len(wrong):
         raise ArgumentError(
