@@ -70,7 +70,7 @@ def test_statistics_by_hand():
     [([-1, -1, -1], "no subject"), ([0, -1, 1], "an object and no predicate")],
 )
 def test_statistics_refuse_a_fact_without_a_type(fact, fault):
-    """It would count in the task before, or as another type."""
+    """Such a fact would count in the task before, or as another type."""
     message = f"^pieces: fact 1, {re.escape(str(fact))}, has {fault}; leave it out$"
     with pytest.raises(ValueError, match=message):
         split_statistics(np.array([[0, 1, 2], fact]), np.array([0, 1]), examples((0, 0)))

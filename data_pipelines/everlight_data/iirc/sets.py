@@ -62,7 +62,10 @@ class IIRCData(NamedTuple):
         per_class = np.bincount(self.images.train_labels)
         grouped = sum(map(len, hierarchy.values()))
         # Rounded down per class, as in `iirc`.
-        train, validation = _range(per_class), _range((fraction * per_class).astype(int))
+        train, validation = (
+            _format_range(per_class),
+            _format_range((fraction * per_class).astype(int)),
+        )
         return (
             f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
             f"classes without one; {train} training images per class, {validation} of them "
@@ -156,7 +159,7 @@ def load_iirc(request: IIRCRequest) -> IIRCData:
     return IIRCData(images, metadata)
 
 
-def _range(counts: Int[np.ndarray, "c"]) -> str:
+def _format_range(counts: Int[np.ndarray, "c"]) -> str:
     least, most = counts.min(), counts.max()
     return f"{least}" if least == most else f"{least} to {most}"
 

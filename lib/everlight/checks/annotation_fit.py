@@ -27,7 +27,7 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, member) for member in arguments)
     if origin is Literal:
-        # Of the member's type first: an array equals a member element by element.
+        # The type is compared first, since an array equals a member element by element.
         return any(fits(value, type(member)) and value == member for member in arguments)
     if hint is None or hint is type(None):
         return value is None

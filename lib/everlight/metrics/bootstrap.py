@@ -27,7 +27,7 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the percentile bootstrap interval of a statistic (Efron 1979).
 
-    It is NaN if the statistic of any resample is, which may have equal values alone.
+    It is NaN if the statistic of any resample is. A resample may have one value only, repeated.
 
     Args:
       key: key of the resampling.

@@ -74,8 +74,8 @@ def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
     one; `class_task` is then the task that introduces a class, and the last one without any.
 
     Raises:
-      ValueError: a task has no validation sample, or a sequence of several test sets has fewer of
-        them than tasks.
+      ValueError: a task has no validation sample, or a sequence of several test sets has another
+        number of tasks.
     """
     tests, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
     if tests not in (1, tasks):
