@@ -63,6 +63,11 @@ def f(
         ({"offset": 1.5}, "f: offset=1.5; give an integer or None"),
         ({"share": -0.1}, "f: share=-0.1; give 0 to 1"),
         ({"form": "round"}, "f: form='round'; choose 'linear' or 'cosine'"),
+        (
+            {"form": np.array(["linear", "cosine"])},
+            "f: form is <U6[2]; choose 'linear' or 'cosine'",
+        ),
+        ({"form": np.array("linear")}, "f: form is <U6[]; choose 'linear' or 'cosine'"),
         ({"weights": {"A": 55.0}}, "f: weights['A']=55.0; give 0 to 1"),
         ({"camera": Camera(-1.0)}, "f: camera.noise=-1.0; give 0 or more, but not infinite"),
         ({"camera": None}, "f: camera=None; give Camera"),

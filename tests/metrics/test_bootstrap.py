@@ -65,6 +65,15 @@ def test_the_key_decides(errors):
         assert interval.low < jnp.mean(errors) < interval.high
 
 
+def test_a_statistic_that_some_resamples_do_not_have_has_no_interval():
+    """A resample of 20 values lacks the largest one with probability 0.95^20 = 0.36."""
+
+    def mean_with_largest(sample):
+        return jnp.where(jnp.max(sample) == 19, jnp.mean(sample), jnp.nan)
+
+    assert np.isnan(bootstrap_interval(KEY, jnp.arange(20.0), mean_with_largest)).all()
+
+
 grouped = jax.jit(grouped_mean_interval, static_argnames=("count", "level", "resamples"))
 
 

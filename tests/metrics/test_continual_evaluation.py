@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from everlight.metrics.continual_evaluation import (
+    accuracies_in_order,
     anytime_average_accuracy,
     average_minimum_accuracy,
     stability_gap,
@@ -29,6 +30,17 @@ def minimum(values, row):
     """Return min-ACC at one evaluation, by the definition."""
     ends = [np.flatnonzero(task == TASK)[-1] for task in range(TASK[row])]
     return np.mean([values[end + 1 : row + 1, task].min() for task, end in enumerate(ends)])
+
+
+def test_the_last_evaluation_within_a_task_stays_where_none_took_place_after_it():
+    """The second task has one after it; the third was not trained."""
+    nan = np.nan
+    within = np.array([[[0.5], [0.6], [nan]], [[0.3], [0.7], [nan]], [[nan]] * 3]) * np.ones(3)
+    steps, after = np.array([[2, 4, 0], [6, 8, 0], [0, 0, 0]]), np.full((3, 3), nan)
+    after[1:] = [[0.8], [0.9]]
+    rows = accuracies_in_order(within, steps, after)
+    expected = [0.5, 0.6, nan, 0.3, nan, 0.8, nan, nan, nan]
+    np.testing.assert_array_equal(rows, np.transpose([expected] * 3))
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -7,6 +7,7 @@ import pytest
 
 from everlight.metrics import ranking
 from everlight.metrics.accuracy_matrix import gem_backward_transfer
+from tests.refusals import refused
 
 compiled_ranks = jax.jit(ranking.rank_facts, static_argnums=(4, 5))
 compiled_top = jax.jit(ranking.top_k, static_argnums=2)
@@ -128,6 +129,24 @@ def test_embeddings_that_diverged_rank_behind_everything(wrong):
     ranks = compiled_ranks(embeddings, jnp.array([2]), FACTS, jnp.array([0, 1, 1, 1]))
     assert ranks.generalised.tolist() == [5]
     assert ranks.standard.tolist() == [4]
+
+
+@pytest.mark.parametrize(
+    ("use", "message"),
+    [
+        (
+            ranking.distances_to_facts,
+            r"^vectors is float32\[4, 1\] .*, embeddings is .*\[1, 3, 2\]",
+        ),
+        (lambda wide, facts: ranking.nearest_facts(wide, facts, 1), r"^vectors is float32\[4, 1\]"),
+        (
+            lambda wide, facts: ranking.nearest_facts(wide[..., :1], facts, 5),
+            "^count=5; give 1 to 4$",
+        ),
+    ],
+)
+def test_embeddings_of_another_dimension_and_more_facts_than_there_are_are_refused(use, message):
+    refused(message, lambda: use(jnp.zeros((1, 3, 2)), FACTS))
 
 
 RANKS = ranking.Ranks(jnp.array([1, 5, 6, 1, 2, 9]), jnp.array([1, 6, 8, 5, 2, 9]))

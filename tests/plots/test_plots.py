@@ -10,6 +10,7 @@ import matplotlib.pyplot as plt
 
 from everlight import plots
 from everlight.metrics import CRITERIA
+from tests.refusals import refused
 
 MATRICES = np.array(
     [
@@ -164,3 +165,12 @@ def test_answers_are_beside_their_picture_in_the_color_of_right_and_wrong():
     assert drawn["a dog", (1.6, 0.5)] == drawn["a bird", (2.6, 1.5)] == green
     assert drawn["a cat", (1.6, 1.5)] == drawn["a fox", (2.6, 0.5)] == orange
     assert {"EWC", "SI", "shown"} <= {text.get_text() for text in axes.texts}
+
+
+def test_answers_that_are_neither_right_nor_wrong_are_refused():
+    pictures, right = np.zeros((1, 3, 3, 3), np.uint8), {"EWC": np.array([True])}
+    answers = {"EWC": ["a dog"], "SI": ["a fox"]}
+    refused(
+        "^is_correct lacks 'SI'; give it for every key of answers$",
+        lambda: plots.plot_answers(pictures, ["a dog"], answers, right),
+    )

@@ -26,6 +26,15 @@ def test_appended_task_equals_the_sequence_built_with_it():
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
 
 
+@pytest.mark.parametrize("classes", [3, 4, 5])
+def test_classes_before_their_training_have_the_test_set_of_a_sequence_built_with_them(classes):
+    """The head has room for class 3, which the appended task trains, and for an untrained one."""
+    total = max(classes, 4)
+    appended = append_task(sequence(0, 2, classes), sequence(2, 3, total))
+    np.testing.assert_array_equal(appended.class_task, sequence(0, 3, total).class_task)
+    np.testing.assert_array_equal(appended.class_task[:4], [0, 0, 1, 2])
+
+
 def test_classes_keep_their_numbers_and_known_ones_are_not_introduced_again():
     appended = append_task(sequence(0, 2, 3), sequence(2, 3, 4))
     np.testing.assert_array_equal(appended.class_task, [0, 0, 1, 2])

@@ -1,14 +1,19 @@
 """Class-incremental sequences: samples, shares, padding and refusals."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from everlight.metrics.ranking import mean_hits
+from everlight.scenarios import experience_sequence
 from everlight.scenarios import replace_test_with_validation as on_validation
 from everlight.scenarios.class_incremental import (
     class_incremental,
     equal_tasks,
     relabel_within_tasks,
 )
+from everlight.scenarios.streams import recurring_classes
+from tests.refusals import refused
 
 TRAIN = np.array([0, 1, 2, 3] * 10)
 TEST = np.array([3, 2, 1, 0])
@@ -79,6 +84,7 @@ def test_padding_has_no_label_within_tasks():
     [
         ([[0, 1, 2], [3]], r"tasks have \[1, 3\] classes; give equally many in every task"),
         ([[0, 1], [2, 2]], "tasks do not have the 4 classes of the sequence once"),
+        ([], "tasks do not have the 4 classes of the sequence once"),
         ([[1, 2], [3, 0]], "^tasks have class 2 in task 0, the sequence in task 1; give the tasks"),
     ],
 )
@@ -98,6 +104,44 @@ def test_a_task_without_validation_samples_is_not_tested_on_them():
     np.testing.assert_array_equal((tested.test_member & tested.test.mask).sum(axis=1), [2, 1, 1])
 
 
+def test_padding_of_validation_samples_is_in_no_test_set():
+    """Classes of ten and of three samples give five and one."""
+    uneven = np.repeat([0, 1], [10, 3])
+    tested = on_validation(class_incremental(uneven, np.array([0, 1]), [[0], [1]], 2, 0.5))
+    np.testing.assert_array_equal(tested.test_member.sum(axis=1), [5, 1])
+    hits = mean_hits(jnp.asarray(tested.test.labels[:, 0] >= 0), tested.test_member)
+    np.testing.assert_array_equal(hits.by_task, [1, 1])
+
+
+def common_test_set(tests=1, tasks=2):
+    """Return tasks of one class each, with two training samples and a validation sample."""
+    train, labels = np.arange(2 * tasks).reshape(tasks, 2), np.arange(tasks)[:, None]
+    return experience_sequence(
+        list(train),
+        list(np.repeat(labels, 2, axis=1)),
+        [np.array([30, 31])] * tests,
+        [np.array([0, 1])] * tests,
+        tasks + 1,
+        list(20 + labels),
+        list(labels),
+    )
+
+
+def test_validation_samples_replace_a_common_test_set_by_one_per_task():
+    """The third class is never trained."""
+    tested = on_validation(common_test_set())
+    np.testing.assert_array_equal(tested.test_member, np.eye(2, dtype=bool))
+    np.testing.assert_array_equal(tested.test_classes, [[True, True, False]] * 2)
+    np.testing.assert_array_equal(tested.class_task, [0, 1, 1])
+
+
+def test_validation_samples_do_not_replace_the_test_sets_of_several_tasks_each():
+    three = common_test_set(3, 3)
+    two = three._replace(test_member=three.test_member[:2], test_classes=three.test_classes[:2])
+    with pytest.raises(ValueError, match=r"^sequence has 3 tasks and 2 test sets; give one per"):
+        on_validation(two)
+
+
 @pytest.mark.parametrize(
     ("labels", "tasks", "message"),
     [
@@ -114,6 +158,13 @@ def test_bad_input_is_named(labels, tasks, message):
     for fraction in (1.0, -0.5):
         with pytest.raises(ValueError, match=f"valid_fraction={fraction}; give 0 or more"):
             class_incremental(TRAIN, TEST, [[0, 1], [2, 3]], 4, fraction)
+
+
+@pytest.mark.parametrize("build", [class_incremental, recurring_classes])
+def test_fractions_are_as_many_as_classes(build):
+    message = "^valid_fraction has 3 values for 4 classes; give one per class, or a single number$"
+    fractions = np.full(3, 0.1)
+    refused(message, lambda: build(TRAIN, TEST, [[0, 1], [2, 3]], 4, valid_fraction=fractions))
 
 
 def test_an_order_is_cut_into_equal_tasks():

@@ -17,6 +17,7 @@ from everlight.scenarios import (
     validation_fractions,
     without_validation,
 )
+from tests.refusals import refused
 
 # Training samples of each class.
 SIZES = (20, 4, 12, 2, 8)
@@ -41,6 +42,19 @@ def test_sequences_of_all_seeds_have_one_shape(natural, tasks, uneven):
     """In every order the largest task is no larger, with tasks of unequal sizes too."""
     sequence = class_incremental_by_seed(TRAIN, TEST, tasks, 5, natural, 0.25, **uneven)
     complete = [sequence(seed, use) for seed in range(8) for use in (False, True)]
+    assert len({tuple(leaf.shape for leaf in jax.tree.leaves(item)) for item in complete}) == 1
+
+
+@pytest.mark.parametrize("cycles", [1, 2])
+def test_sequences_have_one_shape_where_small_classes_validate_more(cycles):
+    """All orders of classes with 5, 8, 4, 7, 4 and 4 training samples, two per task."""
+    labels = np.repeat(np.arange(6), [10, 9, 8, 8, 7, 7])
+    fractions = np.array([0.5, 0.2, 0.5, 0.2, 0.5, 0.5])
+    sequence = class_incremental_by_seed(labels, np.arange(6), 3, 6, False, fractions, cycles)
+    complete = [sequence(seed, use) for seed in range(12) for use in (False, True)]
+    shape = complete[0].tasks
+    # The largest task trains on classes 1 and 3, and validates on 0 and 2.
+    assert (shape.train.mask.shape[1], shape.valid.mask.shape[1]) == (-(-15 // cycles), 9)
     assert len({tuple(leaf.shape for leaf in jax.tree.leaves(item)) for item in complete}) == 1
 
 
@@ -74,6 +88,12 @@ def test_every_class_has_a_validation_sample():
     valid = seeded_class_incremental(TRAIN, TEST, 2, 5, 0, fraction).tasks.valid
     labels = np.asarray(valid.labels)[np.asarray(valid.mask)].ravel()
     np.testing.assert_array_equal(np.bincount(labels), [2, 1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_class_that_cannot_train_and_validate_is_named(count):
+    message = f"^train_labels has {count} samples of class 1; give two or more, one to train and"
+    refused(message, lambda: validation_fractions(np.repeat([0, 1], [5, count]), 2, 0.1))
 
 
 def test_without_validation_nothing_else_changes():
@@ -112,6 +132,11 @@ def test_images_are_normalized_by_channel_and_features_by_column(rng, shape, dty
 def test_tasks_keep_the_order_and_are_of_equal_or_of_given_sizes(order, tasks, expected):
     """The first tasks are larger where sizes cannot be equal."""
     assert divide_classes(order, tasks) == expected
+
+
+@pytest.mark.parametrize("tasks", [np.int64(4), np.array(4), jnp.array(4)])
+def test_the_number_of_tasks_may_be_an_array(tasks):
+    assert divide_classes(range(10), tasks) == [[0, 1, 2], [3, 4, 5], [6, 7], [8, 9]]
 
 
 def test_sizes_of_tasks_sum_to_the_number_of_classes():

@@ -1,5 +1,7 @@
 """Label spaces, sequences and statistics of facts, counted by hand."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -63,11 +65,15 @@ def test_statistics_by_hand():
     np.testing.assert_array_equal(result.examples, [[0, 1, 2], [2, 0, 0]])
 
 
-def test_statistics_refuse_a_fact_without_a_subject():
-    """Such a fact has no type and would count in the task before."""
-    pieces = np.array([[0, 1, 2], [-1, -1, -1]])
-    with pytest.raises(ValueError, match=r"^pieces: fact 1, \[-1, -1, -1\], has no subject"):
-        split_statistics(pieces, np.array([0, 1]), examples((0, 0)))
+@pytest.mark.parametrize(
+    ("fact", "fault"),
+    [([-1, -1, -1], "no subject"), ([0, -1, 1], "an object and no predicate")],
+)
+def test_statistics_refuse_a_fact_without_a_type(fact, fault):
+    """Such a fact would count in the task before, or as another type."""
+    message = f"^pieces: fact 1, {re.escape(str(fact))}, has {fault}; leave it out$"
+    with pytest.raises(ValueError, match=message):
+        split_statistics(np.array([[0, 1, 2], fact]), np.array([0, 1]), examples((0, 0)))
 
 
 def test_tasks_that_list_their_facts_are_joined():

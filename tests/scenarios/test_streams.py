@@ -226,6 +226,10 @@ def test_noise_changes_the_given_share_to_other_labels_evenly(rate):
             "class 3 is in 1 tasks",
         ),
         (
+            lambda: streams.recurring_classes(TRAIN, TEST, [[0, 1], [], [2]], 4),
+            "^tasks holds a task without a class; leave it out$",
+        ),
+        (
             lambda: streams.recurring_classes(
                 TRAIN, TEST, [[0, 1]], 4, valid_fraction=np.array([0.2, -0.1, 0, 0])
             ),

@@ -12,6 +12,7 @@ from jaxtyping import Int
 from everlight.continual import TaskSequence
 from everlight.scenarios.iirc import LabelSetting, TaskConfiguration, iirc
 from everlight.scenarios.shapes import pad_sequences
+from everlight_data.errors import DataError
 from everlight_data.iirc.metadata import (
     Metadata,
     OfficialName,
@@ -60,11 +61,14 @@ class IIRCData(NamedTuple):
         hierarchy, fraction = self.metadata.hierarchy, self.metadata.valid_fraction
         per_class = np.bincount(self.images.train_labels)
         grouped = sum(map(len, hierarchy.values()))
-        least, most = per_class.min(), per_class.max()
-        count = f"{least}" if least == most else f"{least} to {most}"
+        # Rounded down per class, as in `iirc`.
+        train, validation = (
+            _format_range(per_class),
+            _format_range((fraction * per_class).astype(int)),
+        )
         return (
             f"{len(hierarchy)} superclasses of {grouped} classes and {len(per_class) - grouped} "
-            f"classes without one; {count} training images per class, {fraction:.0%} of them "
+            f"classes without one; {train} training images per class, {validation} of them "
             "in-task validation and as many left out"
         )
 
@@ -135,7 +139,8 @@ def load_iirc(request: IIRCRequest) -> IIRCData:
     """Return a data set's images, or the listing of its files, with its task configurations.
 
     Raises:
-      MissingDataError, DataError: data or the package `iirc` are missing or damaged.
+      MissingDataError, DataError: data or the package `iirc` are missing or damaged, or
+        Tiny-ImageNet has fewer superclasses.
     """
     name, count = request.name, request.configurations
     if is_imagenet(name):
@@ -154,10 +159,18 @@ def load_iirc(request: IIRCRequest) -> IIRCData:
     return IIRCData(images, metadata)
 
 
+def _format_range(counts: Int[np.ndarray, "c"]) -> str:
+    least, most = counts.min(), counts.max()
+    return f"{least}" if least == most else f"{least} to {most}"
+
+
 def _tiny_imagenet(superclasses: int | None, count: int) -> tuple[ImageSet, Metadata]:
     metadata = tiny_imagenet_metadata(count)
     if superclasses is None:
         return load_tiny_imagenet_32(), metadata
+    most = len(metadata.hierarchy)
+    if not 1 <= superclasses <= most:
+        raise DataError(f"superclasses={superclasses}; give 1 to {most}, or None for all")
     hierarchy = dict(list(metadata.hierarchy.items())[:superclasses])
     grouped = set(chain.from_iterable(metadata.hierarchy.values()))
     names = tiny_imagenet_names()

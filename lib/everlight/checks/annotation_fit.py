@@ -27,7 +27,8 @@ def fits(value: Any, hint: Any) -> bool:
     if origin in (typing.Union, types.UnionType):
         return any(fits(value, member) for member in arguments)
     if origin is Literal:
-        return value in arguments
+        # The type is compared first, since an array equals a member element by element.
+        return any(fits(value, type(member)) and value == member for member in arguments)
     if hint is None or hint is type(None):
         return value is None
     if is_array_type(hint):

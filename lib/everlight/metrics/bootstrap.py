@@ -27,6 +27,8 @@ def bootstrap_interval(
 ) -> Interval:
     """Return the percentile bootstrap interval of a statistic (Efron 1979).
 
+    It is NaN if the statistic of any resample is. A resample may have one value only, repeated.
+
     Args:
       key: key of the resampling.
       values: one value per independent unit (image, run), `[n]`.
@@ -41,7 +43,8 @@ def bootstrap_interval(
 
     # Mapped in batches, since all resamples at once need resamples × n numbers.
     draws = jax.random.split(key, resamples)
-    return _interval_of_draws(jax.lax.map(resample, draws, batch_size=min(100, resamples)), level)
+    drawn = jax.lax.map(resample, draws, batch_size=min(100, resamples))
+    return Interval(*jnp.quantile(drawn, _tails(level)))
 
 
 @checked
@@ -56,7 +59,8 @@ def grouped_mean_interval(
     """Return the percentile bootstrap interval of the mean of grouped values.
 
     Whole groups are resampled (cluster bootstrap: Davison and Hinkley 1997, section 3.8). Scenes
-    under one illuminant are dependent, illuminants are not.
+    under one illuminant are dependent, illuminants are not. Resamples of groups without a finite
+    value are left out.
 
     Args:
       key: key of the resampling.
@@ -78,11 +82,11 @@ def grouped_mean_interval(
         drawn = jax.random.randint(draw, (count,), 0, count)
         return jnp.sum(sums[drawn]) / jnp.sum(sizes[drawn])
 
-    return _interval_of_draws(jax.vmap(resample)(jax.random.split(key, resamples)), level)
+    drawn = jax.vmap(resample)(jax.random.split(key, resamples))
+    # A resample of groups without any valid value has no mean, and is left out.
+    return Interval(*jnp.nanquantile(drawn, _tails(level)))
 
 
-def _interval_of_draws(drawn: Float[Array, "r"], level: float) -> Interval:
+def _tails(level: float) -> Float[Array, "2"]:
     tail = (1 - level) / 2
-    # A resample of groups without any valid value has no mean.
-    low, high = jnp.nanquantile(drawn, jnp.array([tail, 1 - tail]))
-    return Interval(low, high)
+    return jnp.array([tail, 1 - tail])

@@ -65,18 +65,19 @@ def accuracies_in_order(
     """Return the accuracies at all evaluations in order, `[n, tasks]`; NaN where none took place.
 
     A task's last row is the evaluation after its end, which may change the network. It replaces the
-    last one within the task.
+    last one within the task, unless none took place after the task. A task without an evaluation
+    within it was not trained, as before the only task of joint training, and has rows of NaN alone.
 
     Args:
       within: accuracy at each evaluation within a task on each task, as in `StepEvaluations`.
       steps: optimizer steps before each evaluation; 0 where none took place.
-      after: accuracy after each task on each task.
+      after: accuracy after each task on each task; rows of NaN where none took place.
     """
     within, steps, after = map(np.asarray, (within, steps, after))
     steps = steps.reshape(len(steps), -1)
     accuracies = within.reshape(*steps.shape, -1).copy()
     for task_accuracies, of_steps, final in zip(accuracies, steps, after, strict=True):
-        if of_steps.any():
+        if of_steps.any() and np.isfinite(final).any():
             task_accuracies[of_steps.argmax()] = np.nan
             task_accuracies[-1] = final
     return accuracies.reshape(-1, accuracies.shape[-1])

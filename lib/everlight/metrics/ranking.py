@@ -77,8 +77,12 @@ def distances_to_facts(embeddings: Float[Array, "m 3 d"], facts: Facts) -> Float
     Args:
       embeddings: embedded S, P and O of each image, `[m, 3, d]`.
       facts: facts, as pieces with their vectors.
+
+    Raises:
+      ValueError: embeddings and word vectors differ in dimension, or as the module says.
     """
     check_pieces(facts)
+    check_sizes(vectors=(facts.vectors, 1), embeddings=(embeddings, 2))
     return _gather_distances(_word_distances(embeddings, facts.vectors), facts.pieces)
 
 
@@ -266,7 +270,11 @@ def nearest_facts(
       embeddings: embedding of each sample's subject, predicate and object, `[s, 3, d]`.
       facts: label space.
       count: number of facts per sample.
+
+    Raises:
+      ValueError: as for `distances_to_facts`, or `count` is above the number of facts.
     """
+    check_range("count", count, 1, facts.pieces.shape[0])
     return jax.lax.top_k(-distances_to_facts(embeddings, facts).T, count)[1]
 
 

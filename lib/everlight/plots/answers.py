@@ -31,13 +31,17 @@ def plot_answers(
       axes: axes to draw on; None is new ones.
 
     Raises:
-      ValueError: there is another number of answers than of pictures.
+      ValueError: there is another number of answers than of pictures, or `is_correct` lacks a
+        method.
     """
     for name, labels in {"truths": truths, **answers, **is_correct}.items():
         if len(labels) != len(pictures):
             raise ArgumentError(
                 f"pictures holds {len(pictures)}, and {name} {len(labels)}; give one per picture"
             )
+    missing = answers.keys() - is_correct.keys()
+    if missing:
+        raise ArgumentError(f"is_correct lacks {min(missing)!r}; give it for every key of answers")
     axes = axes_or_new(axes)
     axes.text(0.55, -0.15, "shown", fontsize=9)
     for column, name in enumerate(answers):

@@ -37,7 +37,9 @@ def append_task(sequence: TaskSequence, task: TaskSequence) -> TaskSequence:
         id=jnp.arange(tasks + 1),
     )
     test = Samples(*map(jnp.concatenate, zip(sequence.test, task.test, strict=True)))
-    later = jnp.full(total - classes, tasks, sequence.class_task.dtype)
+    # A class that no task introduces has the last test set, as in `experience_sequence`.
+    class_task = jnp.pad(sequence.class_task, (0, total - classes))
+    class_task = jnp.where(known.any(axis=0), class_task, tasks)
     test_classes = None
     if sequence.test_classes is not None and task.test_classes is not None:
         padded = jnp.pad(sequence.test_classes, [(0, 0), (0, total - classes)])
@@ -46,7 +48,7 @@ def append_task(sequence: TaskSequence, task: TaskSequence) -> TaskSequence:
         combined,
         test,
         _block_diagonal(sequence.test_member, task.test_member),
-        jnp.concatenate([sequence.class_task, later]),
+        class_task,
         test_classes,
     )
 

@@ -1,6 +1,7 @@
 """Class-incremental (Class-IL) sequences from label arrays: every task brings new classes."""
 
 from collections.abc import Sequence
+from itertools import chain
 
 import jax
 import jax.numpy as jnp
@@ -69,11 +70,18 @@ def replace_test_with_validation(sequence: TaskSequence) -> TaskSequence:
     """Return the sequence with validation samples as test sets, for hyper-parameter selection.
 
     If the original test union is longer, arrays keep its length, so the same compiled programs
-    serve both.
+    serve both. A test set common to all tasks becomes one per task, with the classes of the common
+    one; `class_task` is then the task that introduces a class, and the last one without any.
 
     Raises:
-      ValueError: a task has no validation sample.
+      ValueError: a task has no validation sample, or a sequence of several test sets has another
+        number of tasks.
     """
+    tests, tasks = sequence.test_member.shape[0], sequence.tasks.id.shape[0]
+    if tests not in (1, tasks):
+        raise ArgumentError(
+            f"sequence has {tasks} tasks and {tests} test sets; give one per task, or one for all"
+        )
     counts = jnp.sum(sequence.tasks.valid.mask, axis=1)
     if not isinstance(counts, jax.core.Tracer) and not counts.all():
         raise ArgumentError(
@@ -89,12 +97,21 @@ def validation_as_test(sequence: TaskSequence) -> TaskSequence:
     tasks, slots = valid.mask.shape
     test = jax.tree.map(lambda leaf: leaf.reshape(tasks * slots, *leaf.shape[2:]), valid)
     member = sequence.tasks.id[:, None] == jnp.repeat(sequence.tasks.id, slots)
+    member &= test.mask
     missing = max(0, sequence.test.mask.shape[0] - tasks * slots)
 
     def pad(leaf: Array) -> Array:
         return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1))
 
-    return sequence._replace(test=jax.tree.map(pad, test), test_member=pad(member.T).T)
+    class_task, test_classes = sequence.class_task, sequence.test_classes
+    if sequence.test_member.shape[0] < tasks:
+        introduced = sequence.tasks.classes
+        class_task = jnp.where(introduced.any(axis=0), jnp.argmax(introduced, axis=0), tasks - 1)
+        if test_classes is not None:
+            test_classes = jnp.broadcast_to(test_classes, introduced.shape)
+    return TaskSequence(
+        sequence.tasks, jax.tree.map(pad, test), pad(member.T).T, class_task, test_classes
+    )
 
 
 @checked
@@ -124,7 +141,7 @@ def relabel_within_tasks(sequence: TaskSequence, tasks: Sequence[Sequence[int]])
     if len(sizes) > 1:
         raise ArgumentError(f"tasks have {sizes} classes; give equally many in every task")
     position = np.zeros(sequence.class_task.shape[0], int)
-    if sorted(np.concatenate(tasks).tolist()) != list(range(len(position))):
+    if sorted(chain.from_iterable(tasks)) != list(range(len(position))):
         raise ArgumentError(f"tasks do not have the {len(position)} classes of the sequence once")
     class_task = np.asarray(sequence.class_task)
     for number, members in enumerate(tasks):
@@ -207,9 +224,15 @@ def fractions_of_classes(
     """Return the validation fraction of each class.
 
     Raises:
-      ValueError: a fraction is outside [0, 1).
+      ValueError: a fraction is outside [0, 1), or their number is not that of the classes.
     """
-    fractions = np.broadcast_to(np.asarray(valid_fraction, float), classes)
+    fractions = np.asarray(valid_fraction, float)
+    if fractions.shape not in ((), (classes,)):
+        raise ArgumentError(
+            f"valid_fraction has {len(fractions)} values for {classes} classes; give one per "
+            "class, or a single number"
+        )
+    fractions = np.broadcast_to(fractions, classes)
     wrong = fractions[~((fractions >= 0) & (fractions < 1))]
     if len(wrong):
         raise ArgumentError(

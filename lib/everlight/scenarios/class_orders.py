@@ -11,6 +11,7 @@ from everlight.errors import Argument, ArgumentError
 from everlight.scenarios.class_incremental import (
     check_distinct,
     class_incremental,
+    fractions_of_classes,
     relabel_within_tasks,
     replace_test_with_validation,
     validation_as_test,
@@ -40,8 +41,8 @@ def divide_classes(order: Sequence[int], tasks: Tasks) -> list[list[int]]:
       ValueError: the sizes do not sum to the number of classes, or a class comes twice.
     """
     check_distinct("order", order)
-    if isinstance(tasks, int):
-        return [part.tolist() for part in np.array_split(np.asarray(order), tasks)]
+    if not isinstance(tasks, tuple):
+        return [part.tolist() for part in np.array_split(np.asarray(order), int(tasks))]
     if sum(tasks) != len(order):
         raise ArgumentError(
             Argument("tasks", tasks),
@@ -144,13 +145,18 @@ def class_incremental_by_seed(
             sequence = with_recurring_classes(sequence, recurring, seed)
         return with_blurry_boundaries(sequence, blurry, seed) if blurry else sequence
 
-    order = (
-        list(range(classes)) if natural else _order_of_largest_task(train_labels, tasks, classes)
-    )
-    largest = order_sequence(order, 0)
+    counts = np.bincount(train_labels, minlength=classes)
+    validation = (fractions_of_classes(valid_fraction, classes) * counts).astype(int)
+    orders = [list(range(classes))]
+    if not natural:
+        # The largest training task need not have the most validation samples.
+        orders = [_order_of_largest_task(part, tasks) for part in (counts - validation, validation)]
+    largest, most_validation = order_sequence(orders[0], 0), order_sequence(orders[-1], 0)
     if recurring or blurry:
         largest = pad_training(largest, largest_uneven_task(largest, recurring, blurry))
-    shapes = [largest, *([validation_as_test(largest)] if np.any(valid_fraction) else [])]
+    shapes = [largest]
+    if validation.any():
+        shapes += [most_validation, validation_as_test(most_validation)]
 
     def sequence(seed: int, on_validation: bool = False) -> TaskSequence:
         drawn = seed_sequence(seed)
@@ -169,16 +175,19 @@ def validation_fractions(
 
     Args:
       train_labels: class of each training sample, `[n]`, in 0..classes-1.
-      classes: number of classes; each has at least one training sample.
+      classes: number of classes; each has at least two training samples.
       fraction: wanted validation fraction of every class.
 
     Raises:
-      ValueError: a label is out of range, or a class has no training sample.
+      ValueError: a label is out of range, or a class has fewer than two training samples.
     """
     check_range("train_labels", train_labels, 0, classes - 1)
     counts = np.bincount(train_labels, minlength=classes)
-    if not counts.all():
-        raise ArgumentError(f"train_labels has no sample of class {np.argmin(counts)}; give one")
+    if counts.min() < 2:
+        raise ArgumentError(
+            f"train_labels has {counts.min()} samples of class {np.argmin(counts)}; give two or "
+            "more, one to train and one to validate"
+        )
     # Slightly more than one sample, whatever rounding makes of one over the number of samples.
     return np.maximum(fraction, (1 + 1e-6) / counts)
 
@@ -188,15 +197,13 @@ def _seeded_order(classes: int, seed: int) -> list[int]:
     return np.random.default_rng(seed).permutation(classes).tolist()
 
 
-def _order_of_largest_task(
-    train_labels: Int[np.ndarray, "n"], tasks: Tasks, classes: int
-) -> list[int]:
+def _order_of_largest_task(counts: Int[np.ndarray, "c"], tasks: Tasks) -> list[int]:
     """Return an order with the largest task that any order can have: its classes are the largest.
 
-    The other classes follow by falling size.
+    The other classes follow by falling number of samples.
     """
-    by_size = np.argsort(-np.bincount(train_labels, minlength=classes), kind="stable")
-    sizes = [len(members) for members in divide_classes(range(classes), tasks)]
+    by_size = np.argsort(-counts, kind="stable")
+    sizes = [len(members) for members in divide_classes(range(len(counts)), tasks)]
     place = int(np.argmax(sizes))
     before, most = sum(sizes[:place]), sizes[place]
     return np.insert(by_size[most:], before, by_size[:most]).tolist()

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 
 from everlight.base import Samples, Task, TaskSequence
 from everlight.checks import Between, NonNegativeInt, NotEmpty, check_range, check_sizes, checked
@@ -48,24 +48,28 @@ def check_facts(pieces: Int[np.ndarray, "f 3"], words: NonNegativeInt) -> None:
     """
     if not len(pieces):
         raise ArgumentError("pieces has no facts; give one or more")
-    defined = pieces >= 0
-    wrong = {
-        f"has a piece outside -1 to {words - 1}": (pieces < -1) | (pieces >= words),
-        "has no subject": ~defined[:, :1],
-        "has an object and no predicate": defined[:, 2:] & ~defined[:, 1:2],
-    }
-    for message, where in wrong.items():
-        if where.any():
-            number = int(np.argmax(where.any(axis=1)))
-            raise ArgumentError(
-                f"pieces: fact {number}, {pieces[number].tolist()}, {message}; leave it out"
-            )
+    outside = (pieces < -1) | (pieces >= words)
+    refuse_facts(pieces, outside.any(axis=1), f"has a piece outside -1 to {words - 1}")
+    _check_types(pieces)
     _, first, group = np.unique(pieces, axis=0, return_index=True, return_inverse=True)
     again = np.flatnonzero(first[group] != np.arange(len(pieces)))
     if len(again):
         number, before = again[0], first[group[again[0]]]
         raise ArgumentError(
             f"fact {number}, {pieces[number].tolist()}, is the same as fact {before}; keep one"
+        )
+
+
+def refuse_facts(pieces: Int[np.ndarray, "f 3"], wrong: Bool[np.ndarray, "f"], fault: str) -> None:
+    """Refuse the first of the facts that are wrong.
+
+    Raises:
+      ValueError: a fact is; the message has its number, its components and the fault.
+    """
+    if wrong.any():
+        number = int(np.argmax(wrong))
+        raise ArgumentError(
+            f"pieces: fact {number}, {pieces[number].tolist()}, {fault}; leave it out"
         )
 
 
@@ -150,17 +154,13 @@ def split_statistics(
       examples: facts that the images show.
 
     Raises:
-      ValueError: an example shows an unknown fact, or a fact has no subject.
+      ValueError: an example shows an unknown fact. Or a fact has no subject, or an object without a
+        predicate.
     """
     check_sizes(pieces=(pieces, 0), fact_task=(fact_task, 0))
     check_range("fact_task", fact_task, 0, len(fact_task) - 1)
     check_range("examples.fact", examples.fact, 0, len(fact_task) - 1)
-    nameless = np.flatnonzero(pieces[:, 0] < 0)
-    if len(nameless):
-        raise ArgumentError(
-            f"pieces: fact {nameless[0]}, {pieces[nameless[0]].tolist()}, has no subject; leave it "
-            "out"
-        )
+    _check_types(pieces)
     cell = 3 * fact_task + np.sum(pieces >= 0, axis=1) - 1
     cells = 3 * (int(fact_task.max()) + 1)
 
@@ -168,6 +168,13 @@ def split_statistics(
         return np.bincount(which, minlength=cells).reshape(-1, 3)
 
     return Statistics(count(cell), count(cell[examples.fact]))
+
+
+def _check_types(pieces: Int[np.ndarray, "f 3"]) -> None:
+    """Check that every fact is ⟨S, *, *⟩, ⟨S, P, *⟩ or ⟨S, P, O⟩."""
+    subject, predicate, item = pieces.T >= 0
+    refuse_facts(pieces, ~subject, "has no subject")
+    refuse_facts(pieces, item & ~predicate, "has an object and no predicate")
 
 
 def _group_by_task(examples: Examples, fact_task: Int[np.ndarray, "f"], tasks: int) -> Samples:

@@ -274,8 +274,10 @@ def recurring_classes(
 
     Raises:
       ValueError: a class is out of range, has fewer training samples than tasks, or no test sample;
-        or a fraction is outside [0, 1).
+        or a task has no class, or a fraction is outside [0, 1).
     """
+    if not all(map(len, tasks)):
+        raise ArgumentError("tasks holds a task without a class; leave it out")
     fractions = fractions_of_classes(valid_fraction, classes)
     _check_labels(train_labels, test_labels, classes)
     rng = np.random.default_rng(seed)
