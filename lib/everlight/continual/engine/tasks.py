@@ -172,6 +172,7 @@ def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -
 def end_task(run: Run, state: SequenceState) -> SequenceState:
     """Return the state after the end of its task and, if one is due, the evaluation.
 
+    The next task continues from memory and learner that `Strategy.before_evaluation` returned.
     The evaluation's floats are NaN if the run diverged during the task or at its end. The loss of
     the last epoch is NaN if memory or parameters are not finite then: the end of a task computes
     importances, gates and merged parameters.
