@@ -192,5 +192,5 @@ def mean_metric(
 ) -> Float[Array, ""]:
     """Return the mean of the objective's metric over samples."""
     scores = strategy.predict(memory, learner, gather_inputs(setup, samples.index, None))
-    metric = setup.objective.metric(scores, samples.labels, learner.seen)
+    metric = setup.objective.metric(scores, samples.labels, learner.seen).astype(jnp.float32)
     return jnp.sum(jnp.where(samples.mask, metric, 0)) / jnp.maximum(jnp.sum(samples.mask), 1)
