@@ -87,7 +87,8 @@ def with_prompts(
       prompting: how prompts are chosen: `prompt_pool`, `dual_prompts` or `prompt_components`.
 
     Raises:
-      ValueError: the setup has frozen parameters; set `trainable` of the result instead.
+      ValueError: the setup has frozen parameters; set `trainable` of the result instead. In `init`,
+        if the network has no such layer, or one of other shapes.
     """
     task_loss = setup.objective.loss
 
