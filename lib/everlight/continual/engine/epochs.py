@@ -291,7 +291,8 @@ def end_epoch(
         )
     schedule = learner.schedule
     improved = score > schedule.best + protocol.plateau_threshold
-    stale = jnp.where(improved, 0, schedule.stale_epochs + 1)
+    # An epoch without validation is neither an improvement nor the lack of one.
+    stale = jnp.where(improved, 0, schedule.stale_epochs + (score > -jnp.inf))
     drop = stale > protocol.plateau_patience
     factor = jnp.where(drop, schedule.factor * protocol.plateau_factor, schedule.factor)
     if protocol.milestones:
