@@ -88,7 +88,8 @@ def with_prompts(
 
     Raises:
       ValueError: the setup has frozen parameters; set `trainable` of the result instead. In `init`,
-        if the network has no such layer, or one of other shapes.
+        if the network has no such layer, or one of other shapes; in `apply`, if it has fewer blocks
+        than have prompts.
     """
     task_loss = setup.objective.loss
 
