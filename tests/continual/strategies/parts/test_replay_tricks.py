@@ -95,7 +95,7 @@ def test_parts_of_a_memory_are_joined_and_a_memory_without_samples_is_refused():
 
 
 def test_training_continues_from_the_reviewed_network_where_a_task_is_evaluated():
-    """With a moving average the review trains that, and the network's steps stay the same."""
+    """The review trains the moving average, if there is one, and no step of the network changes."""
     protocol = Protocol(epochs=1, batch_size=2, select="last", evaluation_batch=32)
 
     def losses(wrap, interval=1):
