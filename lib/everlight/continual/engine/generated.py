@@ -141,12 +141,13 @@ def _refuse_merged_epochs(
       ValueError: its epoch has more slots than the task.
     """
 
-    def epoch_mask(key: PRNGKeyArray) -> Bool[Array, "n"]:
+    def masks(key: PRNGKeyArray) -> tuple[Bool[Array, "_"], Bool[Array, "_"]]:
         samples = generator.draw(generator.next_task(generator.begin(key), key), probe, key)
         task = Task(samples, samples, learner.seen, jnp.int32(0))
-        return strategy.epoch_data(memory, task).samples.mask
+        return strategy.epoch_data(memory, task).samples.mask, samples.mask
 
-    more = jax.eval_shape(epoch_mask, jax.random.key(0)).shape[0] - probe
+    epoch, drawn = jax.eval_shape(masks, jax.random.key(0))
+    more = epoch.shape[0] - drawn.shape[0]
     if more > 0:
         raise ArgumentError(
             f"epoch_data of the strategy adds {more} samples to a task's, and generated tasks have "
