@@ -335,7 +335,8 @@ class Strategy(NamedTuple):
     before_evaluation: Callable[[Memory, Learner, PRNGKeyArray], tuple[Memory, Learner]] | None = (
         None
     )
-    """Function that solves or trains from memory what `predict` needs."""
+    """Function that solves or trains from memory what `predict` needs. After a task, training
+    continues from its result; other evaluations drop it."""
     predict_task: (
         Callable[[Memory, Learner, Float[Array, "b *shape"], Int[Array, ""]], Float[Array, "b c"]]
         | None

@@ -7,9 +7,11 @@ import optax
 import pytest
 
 from everlight.continual import StoredImages, flax_setup, softmax_objective
-from everlight.models import MLP, PlainCNN, with_kaiming, with_layers, with_xavier
+from everlight.models import MLP, PlainCNN, with_kaiming, with_layers, with_lora, with_xavier
+from everlight.models.frozen_layers import with_trained_part
 
 IMAGES = StoredImages.of(np.zeros((1, 16, 16, 1), np.uint8), jnp.zeros(1), jnp.ones(1))
+KERNEL, BIAS = jnp.zeros((256, 3)), jnp.zeros(3)
 
 
 def setup_of(net):
@@ -59,6 +61,43 @@ def test_given_layers_stand_in_the_place_of_drawn_ones():
     result, _ = with_layers(setup, options).init(jax.random.key(0))
     assert others
     jax.tree.map(np.testing.assert_array_equal, result, initial | options)
+
+
+@pytest.mark.parametrize(
+    ("layers", "reason"),
+    [
+        (
+            {"hiden1": {}},
+            "layers holds 'hiden1', and the network has hidden1, head; give layers of the network",
+        ),
+        ({"hidden1": {"kernel": KERNEL}}, r"hidden1/bias of layers is missing; give \(3,\)"),
+        (
+            {"hidden1": {"kernel": KERNEL.T, "bias": BIAS}},
+            r"hidden1/kernel of layers has the shape \(3, 256\); give \(256, 3\)",
+        ),
+        (
+            {"hidden1": {"kernel": KERNEL, "bias": BIAS, "scale": BIAS}},
+            "layers holds hidden1/scale, and the network has none; remove it",
+        ),
+    ],
+)
+def test_layers_that_the_network_does_not_have_are_refused(layers, reason):
+    """Linen would ignore another name, and fail within the network at another shape."""
+    net = MLP(10, (3,))
+    parts = with_trained_part(setup_of(net), layers, "part", lambda key: {}, None)
+    # Low-rank additions look for a kernel before there is a network.
+    makers = [with_layers(setup_of(net), layers), parts]
+    if "hidden1" in layers:
+        makers.append(with_lora(setup_of(net), layers, ("kernel",), rank=1))
+    for setup in makers:
+        with pytest.raises(ValueError, match=f"^{reason}"):
+            jax.eval_shape(setup.init, jax.random.key(0))
+
+
+def test_batch_statistics_of_a_network_without_any_are_refused():
+    setup = with_layers(setup_of(MLP(10, (3,))), {}, {"norm": {"mean": BIAS}})
+    with pytest.raises(ValueError, match=r"^batch_stats holds 'norm', and the network has none;"):
+        setup.init(jax.random.key(0))
 
 
 def test_kaiming_kernels_are_uniform_within_their_bounds():

@@ -49,7 +49,9 @@ def test_lora_starts_as_the_given_network_and_trains_the_rest_alone():
 
 def test_a_is_uniform_within_one_over_the_root_of_its_inputs_and_b_is_0():
     layers = {"hidden1": {"kernel": jnp.zeros((100, 50)), "bias": jnp.zeros(50)}}
-    setup = with_lora(plain_setup(), layers, ("kernel",), rank=40)
+    stored = continual.StoredImages.of(jnp.zeros((1, 100)), jnp.float32(0), jnp.float32(1))
+    plain = plain_setup(MLP(CLASSES, (50,)), stored)
+    setup = with_lora(plain, layers, ("kernel",), rank=40)
     draws = [setup.init(jax.random.key(n))[0]["lora"]["hidden1"]["kernel"] for n in (0, 1)]
     a = np.asarray(draws[0]["a"])
     assert np.abs(a).max() <= 0.1

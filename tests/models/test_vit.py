@@ -16,7 +16,7 @@ from everlight.models import (
     vit_layers,
     with_layers,
 )
-from everlight.models.vit import attention
+from everlight.models.vit import Prompts, attention
 from tests.models.released_vit import features_in_numpy, released_arrays
 from tests.refusals import refused
 
@@ -162,3 +162,17 @@ def test_attention_to_one_token_that_matches_is_that_token_s_value(rng):
     np.testing.assert_allclose(attention(one_hot, one_hot, value), value, atol=1e-6)
     mean = np.tile(value.mean(axis=0), (3, 1, 1))
     np.testing.assert_allclose(attention(0 * one_hot, one_hot, value), mean, atol=1e-6)
+
+
+def test_prompts_and_functions_of_blocks_that_do_not_exist_are_refused(rng):
+    images = images_of(rng)
+    params = NET.init(jax.random.key(1), images, False)
+    prefixes = {f"block{number}": jnp.ones((3, 2, 4, 12)) for number in (1, 2, 3)}
+    refused(
+        "^prompts holds block2, block3, and the transformer has block0, block1; give these names",
+        lambda: NET.apply(params, images, False, Prompts(prefixes=prefixes)),
+    )
+    refused(
+        "^parallel holds block_0, and the transformer has block0, block1; give",
+        lambda: NET.apply(params, images, False, parallel={"block_0": jnp.zeros_like}),
+    )

@@ -7,6 +7,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Outputs, Setup
 from everlight.errors import ArgumentError
+from everlight.models.initialization import refuse_other_layers
 
 Forward = Callable[[PyTree, PyTree, Float[Array, "b h w c"], bool, PRNGKeyArray | None], Outputs]
 """Function from the network's variables, the part, inputs, `train` and the key to the outputs."""
@@ -29,7 +30,8 @@ def with_trained_part(
       forward: pass of the network with the part.
 
     Raises:
-      ValueError: the setup has frozen parameters.
+      ValueError: the setup has frozen parameters; in `init`, if the network has no such layer, or
+        one of other shapes.
     """
     if setup.trainable is not None:
         raise ArgumentError(
@@ -39,6 +41,7 @@ def with_trained_part(
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         key_network, key_part = jax.random.split(key)
         params, batch_stats = setup.init(key_network)
+        refuse_other_layers("layers", layers, params)
         trained = {name: layer for name, layer in params.items() if name not in layers}
         return {**trained, part: init_part(key_part)}, batch_stats
 

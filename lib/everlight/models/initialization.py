@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 import jax
+import jax.numpy as jnp
 from flax.core import FrozenDict
 from flax.linen import initializers
 from flax.typing import Initializer
@@ -11,6 +12,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from everlight.base import Setup
 from everlight.checks import checked
 from everlight.errors import ArgumentError
+from everlight.trees import named_leaves
 
 
 @checked
@@ -51,13 +53,50 @@ def with_layers(
       setup: of any network.
       layers: parameters by layer.
       batch_stats: batch statistics by layer.
+
+    Raises:
+      ValueError: in `init`, if the network has no such layer, or one of other shapes.
     """
 
     def init(key: PRNGKeyArray) -> tuple[PyTree, PyTree]:
         params, initial_stats = setup.init(key)
+        refuse_other_layers("layers", layers, params)
+        refuse_other_layers("batch_stats", batch_stats, initial_stats)
         return {**params, **layers}, {**initial_stats, **batch_stats}
 
     return setup._replace(init=init)
+
+
+def refuse_other_layers(
+    argument: str, layers: Mapping[str, PyTree], initial: Mapping[str, PyTree]
+) -> None:
+    """Refuse layers that a network does not have, or has with other arrays.
+
+    Args:
+      argument: name of the argument that has the layers.
+      layers: arrays by layer, of some layers.
+      initial: the network's own arrays by layer.
+
+    Raises:
+      ValueError: the message names the layer, or its first array that differs.
+    """
+    for layer, arrays in layers.items():
+        if layer not in initial:
+            raise ArgumentError(
+                f"{argument} holds {layer!r}, and the network has {', '.join(initial) or 'none'}; "
+                "give layers of the network"
+            )
+        shapes, needed = (_shapes({layer: tree}) for tree in (arrays, initial[layer]))
+        for name in [*needed, *shapes]:
+            if name not in needed:
+                raise ArgumentError(f"{argument} holds {name}, and the network has none; remove it")
+            if shapes.get(name) != needed[name]:
+                has = f"has the shape {shapes[name]}" if name in shapes else "is missing"
+                raise ArgumentError(f"{name} of {argument} {has}; give {needed[name]}")
+
+
+def _shapes(tree: PyTree) -> dict[str, tuple[int, ...]]:
+    return {name: jnp.shape(leaf) for name, leaf in named_leaves(tree).items()}
 
 
 def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:

@@ -28,6 +28,7 @@ from everlight.base import Outputs, Setup
 from everlight.checks import PositiveFloat, PositiveInt, checked
 from everlight.errors import ArgumentError
 from everlight.models.heads import uniform_weights
+from everlight.models.initialization import refuse_other_layers
 
 
 @checked
@@ -56,7 +57,7 @@ def with_lora(
 
     Raises:
       ValueError: no kernel has one of the names, the setup has frozen parameters, or one of its
-        layers is named lora.
+        layers is named lora; in `init`, if the network has no such layer, or one of other shapes.
     """
     leaves = flatten_dict(dict(layers))
     adapted = [
@@ -76,6 +77,7 @@ def with_lora(
         params, batch_stats = setup.init(key_network)
         if "lora" in params:
             raise ArgumentError("a layer of the network is named lora; give it another name")
+        refuse_other_layers("layers", layers, params)
         keys = jax.random.split(key_additions, len(adapted))
         additions = {}
         for kernel_key, path in zip(keys, adapted, strict=True):

@@ -87,7 +87,9 @@ def with_prompts(
       prompting: how prompts are chosen: `prompt_pool`, `dual_prompts` or `prompt_components`.
 
     Raises:
-      ValueError: the setup has frozen parameters; set `trainable` of the result instead.
+      ValueError: the setup has frozen parameters; set `trainable` of the result instead. In `init`,
+        if the network has no such layer, or one of other shapes; in `apply`, if it has fewer blocks
+        than have prompts.
     """
     task_loss = setup.objective.loss
 

@@ -72,6 +72,11 @@ class VisionTransformer(nn.Module):
     head: HeadKind = "linear"
     dtype: DTypeLike = jnp.float32
 
+    @property
+    def _blocks(self) -> tuple[str, ...]:
+        """Names of the blocks, from the first to the last."""
+        return tuple(f"block{number}" for number in range(self.depth))
+
     @nn.compact
     def __call__(
         self,
@@ -91,8 +96,17 @@ class VisionTransformer(nn.Module):
             name. Their inputs are the tokens before its normalization.
 
         Raises:
-          ValueError: the patches do not divide the images, or the heads the width.
+          ValueError: the patches do not divide the images, or the heads the width; or there are
+            prompts or functions of blocks that the transformer does not have.
         """
+        prompts = Prompts() if prompts is None else prompts
+        for argument, by_block in (("prompts", prompts.prefixes), ("parallel", parallel)):
+            unknown = [name for name in by_block if name not in self._blocks]
+            if unknown:
+                raise ArgumentError(
+                    f"{argument} holds {', '.join(unknown)}, and the transformer has "
+                    f"{', '.join(self._blocks)}; give these names"
+                )
         tokens = nn.Dense(self.width, dtype=self.dtype, name="embedding")(
             _patches(images, self.patch)
         )
@@ -106,11 +120,9 @@ class VisionTransformer(nn.Module):
             tokens = jnp.concatenate([first, tokens], axis=1)
         position = self.param("position", nn.initializers.normal(0.02), tokens.shape[1:])
         tokens = tokens + position.astype(self.dtype)
-        prompts = Prompts() if prompts is None else prompts
         if prompts.tokens is not None:
             tokens = jnp.concatenate([prompts.tokens.astype(self.dtype), tokens], axis=1)
-        for number in range(self.depth):
-            name = f"block{number}"
+        for name in self._blocks:
             block = _Block(self.heads, self.mlp_width, self.dtype, name=name)
             tokens = block(tokens, prompts.prefixes.get(name), parallel.get(name))
         tokens = nn.LayerNorm(EPSILON, dtype=self.dtype, name="norm")(tokens)

@@ -25,6 +25,7 @@ from tests.continual.engine.many_runs import (
     some_runs,
     states,
 )
+from tests.refusals import refused
 
 # One worker runs the group, so that the module's fixtures are computed once.
 pytestmark = pytest.mark.xdist_group("many runs")
@@ -146,3 +147,21 @@ def test_the_compiler_shards_over_every_axis_of_the_mesh(two_devices, data, shap
 def test_devices_that_cannot_be_shared_are_refused():
     with pytest.raises(ValueError, match="data=2 of 1 devices; give a divisor"):
         runs_mesh(jax.devices()[:1], data=2)
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [
+        ("key", r"^run_data has the shape \(3,\), and key 2 runs; give every array a leading"),
+        ("sequence", r"^sequence.tasks.train.index has the shape \(2, .*, and key 3 runs; give"),
+        ("run_data", r"^run_data has the shape \(2,\), and key 3 runs; give every array a leading"),
+    ],
+)
+def test_arrays_of_other_numbers_of_runs_are_refused(field, message):
+    runs = some_runs()
+    fewer = jax.tree.map(lambda leaf: leaf[:2], getattr(runs, field))
+    refused(message, lambda: dataclasses.replace(runs, **{field: fewer}))
+    refused(
+        r"^run_data.1 has the shape \(\), and key 3 runs; give",
+        lambda: dataclasses.replace(runs, run_data=(REGULARIZATIONS, jnp.float32(1))),
+    )

@@ -4,12 +4,22 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+import pytest
 
 from everlight.base import Outputs, Samples, Setup, TaskGenerator
 from everlight.continual.engine import learn_generated
 from everlight.continual.objectives import regression_objective
-from everlight.continual.strategies import naive, shrink_and_perturb
+from everlight.continual.strategies import (
+    balanced_replay,
+    gdumb,
+    icarl,
+    joint,
+    naive,
+    shrink_and_perturb,
+    streaming_lda,
+)
 from everlight.scenarios import permuted_tasks
+from tests.continual.small_net import small_setup
 from tests.refusals import refused
 
 RATE, TASKS, STEPS, BATCH, PROBE = 0.1, 3, 4, 2, 5
@@ -168,3 +178,24 @@ def test_samples_and_changes_of_tasks_have_keys_of_their_own():
     )
     jax.effects_barrier()
     assert len(drawn) == len(set(drawn)) == TASKS * (2 + STEPS)
+
+
+@pytest.mark.parametrize(
+    ("strategy_of", "reason"),
+    [
+        (streaming_lda, "has before_evaluation, single_pass, which generated tasks do not use"),
+        (lambda setup: gdumb(setup, 4), "has before_evaluation, memory_training, which"),
+        (lambda setup: joint(setup, TASKS), "has uses_past, which generated tasks do not use"),
+        # Six classes of 20 exemplars; 12 of all classes together.
+        (balanced_replay, "adds 120 samples to a task's, and generated tasks have no epochs"),
+        (lambda setup: icarl(setup, buffer_size=12), "adds 12 samples to a task's"),
+        (lambda setup: naive(setup)._replace(tasks=4), "made with tasks=4, the sequence has 3"),
+    ],
+)
+def test_strategies_that_need_more_than_batches_are_refused(strategy_of, reason):
+    """Unrefused, balanced replay would replay nothing and joint training would be naive."""
+    setup = small_setup()
+    with pytest.raises(ValueError, match=reason):
+        learn_generated(
+            setup, strategy_of(setup), GENERATOR, TASKS, STEPS, jax.random.key(0), BATCH, PROBE
+        )

@@ -58,6 +58,25 @@ def test_a_rate_that_falls_by_validation_is_refused_without_validation(driver):
         driver(falling, without_first_validation(sequence_with(0.2)))
 
 
+def test_a_rate_that_falls_by_validation_stays_where_nothing_is_validated():
+    """The second task has no validation; the first one's rate falls after every epoch but one."""
+    falling = Protocol(
+        epochs=3,
+        batch_size=8,
+        select="last",
+        plateau_factor=0.5,
+        plateau_patience=0,
+        plateau_threshold=2.0,
+        new_optimizer=False,
+    )
+    sequence = sequence_with(0.2)
+    program = jax.jit(functools.partial(run, falling))
+    # No accuracy is an improvement by 2 but the first one, over minus infinity.
+    assert program(sequence).learner.schedule.factor == 0.5**5
+    assert program(without_first_validation(sequence)).learner.schedule.factor == 0.5**2
+    assert program(sequence_with(0.0)).learner.schedule.factor == 1
+
+
 def test_a_traced_sequence_without_validation_warns_and_keeps_the_last_epoch():
     """The task without validation keeps its last epoch; the other task's epoch is selected."""
 

@@ -164,6 +164,8 @@ def test_best_epoch_and_plateau_by_hand():
         (0.75, 5, 0.75, 0, 0.5),
         (0.70, 5, 0.75, 1, 0.5),
         (0.70, 5, 0.75, 0, 0.25),
+        (0.70, 5, 0.75, 1, 0.25),
+        (-np.inf, 5, 0.75, 1, 0.25),  # Without validation.
         (np.nan, 5, 0.75, 1, 0.25),
     ]
     for number, (score, best, landmark, stale, factor) in enumerate(table):

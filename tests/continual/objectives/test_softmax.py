@@ -150,6 +150,17 @@ def test_the_prediction_is_among_seen_classes_or_those_of_the_task(task_incremen
     np.testing.assert_array_equal(plain.class_incremental, [1, 1])
 
 
+@pytest.mark.parametrize(("classes", "dtype"), [(32_767, jnp.int16), (32_768, jnp.int32)])
+def test_predictions_have_as_many_bits_as_the_last_class_needs(classes, dtype):
+    scores, zeros = jnp.arange(classes)[None] * 1.0, jnp.zeros(1, int)
+    seen = jnp.ones(classes, bool)
+    predictions = Predictions(scores, scores, columns([classes - 1]), zeros, zeros, seen[None])
+    objective = with_predictions(softmax_objective()._replace(evaluate=lambda *_: ()))
+    values = objective.per_sample_metrics(predictions, seen)
+    _, chosen = objective.evaluate(None, values, seen)
+    assert (int(chosen[0]), chosen.dtype) == (classes - 1, dtype)
+
+
 @pytest.mark.parametrize("objective", [softmax_objective(), binary_objective()])
 def test_a_network_with_fewer_outputs_than_classes_is_refused(objective):
     seen, labels, logits = jnp.ones(6, bool), jnp.zeros((1, 1), int), jnp.zeros((1, 4))

@@ -119,6 +119,19 @@ def test_strategies_that_read_classes_are_refused_by_name(strategy, name):
         ({"targets": np.zeros((39, 2))}, "hold 40, 39, 40; give one target and one task"),
         ({"targets": np.full((40, 2), np.nan)}, "targets holds 80 values that are not finite"),
         ({"targets": np.full((40, 2), "x")}, "give numbers"),
+        (
+            {"targets": {"count": 2**32 + np.arange(40)}},
+            "^targets holds 4294967296; give integers from -2147483648 to 2147483647$",
+        ),
+        (
+            {"targets": np.full((40, 2), -(2**31) - 1)},
+            "^targets holds -2147483649; give integers from -2147483648",
+        ),
+        (
+            {"test": (IMAGES, np.full((40, 2), 2**32, np.uint64), TASK)},
+            "^test's targets holds 4294967296; give integers from 0 to 4294967295$",
+        ),
+        ({"targets": np.full((40, 2), 1e39)}, r"^targets holds 1e\+39; scale it to at most 1e\+37"),
         ({"tasks": np.zeros(40)}, "tasks holds 1 task; give two or more"),
         ({"tasks": np.arange(40)}, "task 0 has no image to test"),
         ({"test": (IMAGES, IMAGES)}, "tuple of 2; give test="),

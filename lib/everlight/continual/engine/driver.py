@@ -34,6 +34,7 @@ from everlight.continual.engine.tasks import (
 )
 from everlight.errors import ArgumentError
 from everlight.meshes import REPLICATED, RUNS_AXIS, RUNS_SPEC, pad_runs, put_on_mesh, runs_mesh
+from everlight.trees import named_leaves
 
 PROGRAMS = 40
 """Number of programs that a process caches, five per build; each may take several MB."""
@@ -57,7 +58,7 @@ class Runs:
     """Runs of equal shapes (`scenarios.pad_sequences`), which are trained together.
 
     Raises:
-      ValueError: a field does not match its type.
+      ValueError: a field does not match its type, or arrays of another number of runs.
     """
 
     build: Build
@@ -77,6 +78,15 @@ class Runs:
 
     def __post_init__(self):
         check_fields(self)
+        runs = self.key.shape[0]
+        fields = {"sequence": self.sequence, "run_data": self.run_data}
+        for name, leaf in named_leaves(fields).items():
+            shape = np.shape(leaf)
+            if shape[:1] != (runs,):
+                raise ArgumentError(
+                    f"{name.replace('/', '.')} has the shape {shape}, and key {runs} runs; give "
+                    "every array a leading axis over the runs"
+                )
 
     @classmethod
     def of(cls, run: Run) -> "Runs":

@@ -268,7 +268,8 @@ def _metric_before(
     scores = strategy.predict(memory, learner, gather_inputs(setup, batch.index, None))
     values = setup.objective.metric(scores, batch.labels, learner.seen)
     mask = batch.weight > 0
-    return jnp.stack([jnp.sum(values, where=mask), jnp.sum(mask)]).astype(jnp.float32)
+    total = jnp.sum(values.astype(jnp.float32), where=mask)
+    return jnp.stack([total, jnp.sum(mask, dtype=jnp.float32)])
 
 
 def no_scores(protocol: Protocol) -> StepScores:
@@ -290,7 +291,8 @@ def end_epoch(
         )
     schedule = learner.schedule
     improved = score > schedule.best + protocol.plateau_threshold
-    stale = jnp.where(improved, 0, schedule.stale_epochs + 1)
+    # An epoch without validation is neither an improvement nor the lack of one.
+    stale = jnp.where(improved, 0, schedule.stale_epochs + (score > -jnp.inf))
     drop = stale > protocol.plateau_patience
     factor = jnp.where(drop, schedule.factor * protocol.plateau_factor, schedule.factor)
     if protocol.milestones:

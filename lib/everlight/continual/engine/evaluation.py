@@ -132,11 +132,13 @@ def validate(
 
         def metric(slots: Int[Array, "s"]) -> Float[Array, "s"]:
             scores = strategy.predict(*ready, gather_inputs(setup, samples.index[slots], None))
-            return setup.objective.metric(scores, samples.labels[slots], learner.seen)
+            values = setup.objective.metric(scores, samples.labels[slots], learner.seen)
+            # Sums in the scores' 16 bits would round or overflow.
+            return values.astype(jnp.float32)
 
         nothing = zero_rows(metric, samples.mask)
         values = update_rows(metric, samples.mask, size, nothing)
-        return (jnp.sum(values) / jnp.sum(samples.mask)).astype(jnp.float32)
+        return jnp.sum(values) / jnp.sum(samples.mask)
 
     # No `cond`, of which runs that are vmapped would pay for both branches.
     passes = jnp.any(samples.mask).astype(jnp.int32)

@@ -8,15 +8,18 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from everlight.base import Batch, Learner, Memory, Samples, Setup, Strategy, Task, TaskGenerator
 from everlight.checks import PositiveInt, checked
 from everlight.continual.engine.evaluation import PROBE, gather_inputs, measure
 from everlight.continual.engine.keys import epoch_keys, sequence_keys, step_key, task_keys
-from everlight.continual.engine.tasks import init_learner
+from everlight.continual.engine.tasks import init_learner, refuse_other_count
 from everlight.continual.engine.updates import call_hook, train_step
 from everlight.errors import Argument, ArgumentError
+
+UNUSED = ("before_evaluation", "memory_training", "single_pass", "uses_past")
+"""Fields of a strategy that tasks without epochs and stored samples do not use."""
 
 
 class GeneratedResult(NamedTuple):
@@ -60,7 +63,7 @@ def learn_generated(
     """Learn from tasks that a generator draws, as one pure function for `jit` and `vmap`.
 
     Tasks have boundaries for the strategy. The optimizer is never reset, and every class counts as
-    seen. There is no validation.
+    seen. There is no validation, and steps learn from the drawn batches and `Strategy.draw` alone.
 
     Args:
       setup: network, objective, optimizer and data access.
@@ -75,11 +78,19 @@ def learn_generated(
       prequential: true computes the objective's metric of each batch before it is learned.
 
     Raises:
-      ValueError: there are more tasks than the generator has.
+      ValueError: there are more tasks than the generator has, or another number than the strategy
+        was made for; or the strategy needs epochs, past samples or `before_evaluation`.
     """
     if generator.most_tasks is not None and tasks > generator.most_tasks:
         raise ArgumentError(
             Argument("tasks", tasks), remedy=(f"give {generator.most_tasks} or less",)
+        )
+    refuse_other_count(strategy, tasks)
+    unused = [name for name in UNUSED if getattr(strategy, name)]
+    if unused:
+        raise ArgumentError(
+            f"the strategy has {', '.join(unused)}, which generated tasks do not use; give one "
+            "that learns from batches alone, or stored tasks to run_sequence"
         )
     key_learning, key_tasks = jax.random.split(key)
     first, later = jax.random.split(key_tasks)
@@ -87,6 +98,7 @@ def learn_generated(
     learner = init_learner(setup, logit_count(setup), roles.learner)
     learner = learner._replace(seen=jnp.ones_like(learner.seen))
     memory = strategy.init(roles.memory, learner)
+    _refuse_merged_epochs(strategy, generator, probe, memory, learner)
 
     def learn_task(carry: tuple, number: Int[Array, ""]) -> tuple[tuple, tuple]:
         state, memory, learner = carry
@@ -118,6 +130,30 @@ def learn_generated(
     start = generator.begin(first), memory, learner
     (_, memory, learner), rows = jax.lax.scan(learn_task, start, jnp.arange(tasks, dtype=jnp.int32))
     return GeneratedResult(*rows, memory, learner)
+
+
+def _refuse_merged_epochs(
+    strategy: Strategy, generator: TaskGenerator, probe: int, memory: Memory, learner: Learner
+) -> None:
+    """Refuse a strategy whose epochs hold other samples besides the task's, of which none is drawn.
+
+    Raises:
+      ValueError: its epoch has more slots than the task.
+    """
+
+    def masks(key: PRNGKeyArray) -> tuple[Bool[Array, "_"], Bool[Array, "_"]]:
+        samples = generator.draw(generator.next_task(generator.begin(key), key), probe, key)
+        task = Task(samples, samples, learner.seen, jnp.int32(0))
+        return strategy.epoch_data(memory, task).samples.mask, samples.mask
+
+    epoch, drawn = jax.eval_shape(masks, jax.random.key(0))
+    more = epoch.shape[0] - drawn.shape[0]
+    if more > 0:
+        raise ArgumentError(
+            f"epoch_data of the strategy adds {more} samples to a task's, and generated tasks have "
+            "no epochs; give a strategy that draws stored samples for every step, such as "
+            "experience_replay, or stored tasks to run_sequence"
+        )
 
 
 def logit_count(setup: Setup) -> int:
@@ -157,5 +193,5 @@ def mean_metric(
 ) -> Float[Array, ""]:
     """Return the mean of the objective's metric over samples."""
     scores = strategy.predict(memory, learner, gather_inputs(setup, samples.index, None))
-    metric = setup.objective.metric(scores, samples.labels, learner.seen)
+    metric = setup.objective.metric(scores, samples.labels, learner.seen).astype(jnp.float32)
     return jnp.sum(jnp.where(samples.mask, metric, 0)) / jnp.maximum(jnp.sum(samples.mask), 1)

@@ -51,7 +51,8 @@ class Protocol:
     evaluation_batch: PositiveInt = 256
     """Samples per forward pass in validation and evaluation."""
     evaluate_every: PositiveInt = 1
-    """Tasks between two evaluations on all test samples; the last task is always evaluated."""
+    """Tasks between two evaluations on all test samples; the last task is always evaluated. Tasks
+    without an evaluation have no `before_evaluation`, whose result training continues from."""
     evaluate_steps: PositiveInt | None = None
     """Evaluate on all test samples after every so many batches and at the end of each epoch too;
     None evaluates only after tasks. A strategy with `before_evaluation` calls it every time."""

@@ -47,7 +47,7 @@ def run_sequence(run: Run) -> SequenceResult:
       ValueError: the best epoch is to be kept and a task has no validation samples; the strategy
         needs boundaries and the protocol has none; the sequence does not fit the images; or images
         are not finite (`refuse_unfit`). Traced values cannot be checked: without validation samples
-        the last epoch is then kept, and its `validation` is NaN.
+        the last epoch is then kept, the learning rate stays, and `validation` is NaN.
     """
     refuse_unfit(run.protocol, run.data, run.sequence)
     protocol = run.protocol

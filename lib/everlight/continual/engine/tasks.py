@@ -172,6 +172,7 @@ def learn_epochs(run: Run, state: SequenceState, epochs: Int[Array, ""] | int) -
 def end_task(run: Run, state: SequenceState) -> SequenceState:
     """Return the state after the end of its task and, if one is due, the evaluation.
 
+    The next task continues from memory and learner that `Strategy.before_evaluation` returned.
     The evaluation's floats are NaN if the run diverged during the task or at its end. The loss of
     the last epoch is NaN if memory or parameters are not finite then: the end of a task computes
     importances, gates and merged parameters.
@@ -277,7 +278,21 @@ def take_task(
     Raises:
       ValueError: the strategy was made for another number of tasks.
     """
-    tasks = sequence.tasks.id.shape[0]
+    refuse_other_count(strategy, sequence.tasks.id.shape[0])
+    task = jax.tree.map(lambda leaf: _narrow_integers(leaf[number]), sequence.tasks)
+    # The number itself is common to all runs of a `vmap`, and conditions on it stay conditional.
+    task = task._replace(id=jnp.asarray(number, jnp.int32))
+    if not protocol.boundaries:
+        return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
+    return with_past(sequence, task) if strategy.uses_past else task
+
+
+def refuse_other_count(strategy: Strategy, tasks: int) -> None:
+    """Refuse a strategy that was made for another number of tasks than the sequence has.
+
+    Raises:
+      ValueError: the numbers differ.
+    """
     if strategy.tasks not in (None, tasks):
         raise ArgumentError(
             "the strategy was made with ",
@@ -285,12 +300,6 @@ def take_task(
             f", the sequence has {tasks}",
             remedy=("give ", Argument("tasks", tasks)),
         )
-    task = jax.tree.map(lambda leaf: _narrow_integers(leaf[number]), sequence.tasks)
-    # The number itself is common to all runs of a `vmap`, and conditions on it stay conditional.
-    task = task._replace(id=jnp.asarray(number, jnp.int32))
-    if not protocol.boundaries:
-        return task._replace(classes=jnp.zeros_like(task.classes), id=jnp.zeros_like(task.id))
-    return with_past(sequence, task) if strategy.uses_past else task
 
 
 def _narrow_integers(leaf: Array) -> Array:

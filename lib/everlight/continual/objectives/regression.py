@@ -43,7 +43,8 @@ def target_objective(
         return -losses(scores, labels)
 
     def per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Float[Array, "b"]:
-        return losses(predictions.scores, predictions.labels)
+        # Sums over a test set in the outputs' 16 bits would round or overflow.
+        return losses(predictions.scores, predictions.labels).astype(jnp.float32)
 
     def evaluate(
         sequence: TaskSequence, values: Float[Array, "m"], seen: Bool[Array, "c"]

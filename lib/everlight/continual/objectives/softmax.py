@@ -117,7 +117,8 @@ def correct(
     """
     refuse_other_widths(scores, among)
     chosen = jnp.argmax(jnp.where(among, scores, -jnp.inf), axis=1)
-    return ((chosen == label) & jnp.any(among, axis=-1)).astype(scores.dtype)
+    # Scores may have 16 bits, in which sums of these round or overflow.
+    return ((chosen == label) & jnp.any(among, axis=-1)).astype(jnp.float32)
 
 
 def accuracy_per_sample(predictions: Predictions, seen: Bool[Array, "c"]) -> Accuracies:

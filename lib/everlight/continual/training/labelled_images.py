@@ -177,10 +177,7 @@ def store_normalized(images: Shaped[np.ndarray, "n *shape"], trained: int) -> St
     Raises:
       ValueError: a value is not finite, or values or deviations do not fit into 32 bits.
     """
-    largest = max(abs(float(images.min())), abs(float(images.max())))
-    if LARGEST < largest < np.inf:
-        raise ArgumentError(f"images holds {largest:.1g}; scale it to at most {LARGEST:g}")
-    check_finite("images", images)
+    refuse_unstorable("images", images)
     mean, deviation = channel_statistics(images[:trained])
     if deviation.min() < np.finfo(np.float32).tiny:
         raise ArgumentError(
@@ -188,6 +185,19 @@ def store_normalized(images: Shaped[np.ndarray, "n *shape"], trained: int) -> St
             "scale it"
         )
     return store_with_statistics(images, mean, deviation)
+
+
+def refuse_unstorable(name: str, values: Shaped[np.ndarray, "..."]) -> None:
+    """Refuse numbers that are not finite, or too large for float32.
+
+    Raises:
+      ValueError: the message gives the argument's name and the largest magnitude, or the number of
+        values that are not finite.
+    """
+    largest = max(abs(float(values.min())), abs(float(values.max()))) if values.size else 0.0
+    if LARGEST < largest < np.inf:
+        raise ArgumentError(f"{name} holds {largest:.1g}; scale it to at most {LARGEST:g}")
+    check_finite(name, values)
 
 
 def store_with_statistics(

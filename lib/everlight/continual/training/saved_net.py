@@ -12,6 +12,7 @@ from everlight.base import Learner, Memory, Samples, TaskSequence
 from everlight.continual.engine.evaluation import map_samples
 from everlight.continual.engine.run import Build
 from everlight.continual.engine.sources import are_images, less_offset, stored_images
+from everlight.continual.training.labelled_images import refuse_unstorable
 from everlight.errors import ArgumentError
 
 
@@ -52,17 +53,21 @@ class SavedNet:
           `[n, c]`; minus infinity for classes not seen yet, or not of the given task.
 
         Raises:
-          ValueError: images of another shape, or a task that does not exist.
+          ValueError: images of another shape or type, numbers that are not finite or too large, or
+            a task that does not exist.
         """
         images, stored = np.asarray(images), next(stored_images(self.data))
         dtype = stored.pieces.dtype
         wrong = images.shape[1:] != stored.shape or not len(images)
-        if wrong or images.dtype.kind != dtype.kind:
+        # Integers of another width would be wrapped into the stored ones.
+        is_other = dtype.kind in "ui" and images.dtype != dtype
+        if wrong or is_other or images.dtype.kind != dtype.kind:
             taken = ", ".join(map(str, stored.shape))
             raise ArgumentError(
                 f"images have dtype {images.dtype} and shape {images.shape}; this network takes "
                 f"{dtype} and (n, {taken})"
             )
+        refuse_unstorable("images", images)
         tasks = len(self.task_classes)
         if task is not None and not 0 <= task < tasks:
             raise ArgumentError(f"task {task}; give 0 to {tasks - 1}")

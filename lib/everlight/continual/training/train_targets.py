@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, check_finite, checked
+from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
 from everlight.continual.engine import (
     Build,
     Protocol,
@@ -24,7 +24,7 @@ from everlight.continual.engine.setups.network_setup import Net
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives import target_objective
 from everlight.continual.training.adapted_net import adapt_to_any_width
-from everlight.continual.training.labelled_images import store_normalized
+from everlight.continual.training.labelled_images import refuse_unstorable, store_normalized
 from everlight.continual.training.saved_net import predict_images
 from everlight.continual.training.train import RATE, build_checked, final_state
 from everlight.continual.training.trained import predict_seeds
@@ -155,9 +155,9 @@ def train_targets(
 
     Raises:
       ImportError: `net` makes an Equinox module, and Equinox is not installed.
-      ValueError: images, targets and tasks differ in number; a number is not finite; there are
-        fewer than two tasks; a task has no image to train or to test; the network or the objective
-        cannot be called; or the strategy reads classes.
+      ValueError: images, targets and tasks differ in number; a number is not finite, or has more
+        than 32 bits; there are fewer than two tasks; a task has no image to train or to test; the
+        network or the objective cannot be called; or the strategy reads classes.
     """
     split = _split_targets(images, targets, tasks, test, np.random.default_rng(seed))
     called, width = adapt_to_any_width(net, split.images.shape[1:])
@@ -337,7 +337,8 @@ def _arrays(
             raise ArgumentError(
                 f"{whose}targets holds {leaf.dtype} of shape {leaf.shape}; give numbers, [n, ...]"
             )
-        check_finite(f"{whose}targets", leaf)
+        _refuse_wrapped(f"{whose}targets", leaf)
+        refuse_unstorable(f"{whose}targets", leaf)
     counts = [len(pixels), *map(len, leaves), groups.size]
     if groups.ndim != 1 or not leaves or len(set(counts)) > 1:
         raise ArgumentError(
@@ -345,3 +346,15 @@ def _arrays(
             "and one task per image"
         )
     return pixels, arrays, groups
+
+
+def _refuse_wrapped(name: str, leaf: Shaped[np.ndarray, "n ..."]) -> None:
+    """Refuse integers that JAX would wrap, since by default it has 32 bits."""
+    if leaf.dtype.kind not in "ui" or not leaf.size:
+        return
+    limits = np.iinfo(jax.dtypes.canonicalize_dtype(leaf.dtype))
+    for value in (int(leaf.min()), int(leaf.max())):
+        if not limits.min <= value <= limits.max:
+            raise ArgumentError(
+                f"{name} holds {value}; give integers from {limits.min} to {limits.max}"
+            )

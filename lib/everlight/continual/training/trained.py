@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from everlight.base import Learner, Memory
-from everlight.checks import check_finite
 from everlight.continual.engine.sources import less_offset
+from everlight.continual.training.labelled_images import refuse_unstorable
 from everlight.data_checks import Scale, warn_of_scale
 from everlight.errors import ArgumentError
 from everlight.metrics import (
@@ -145,7 +145,8 @@ def predict_seeds(result: Any, images: Any) -> Float[np.ndarray, "seeds n c"]:
       images: images or features of the training shape, type and scale, `[n, ...]`.
 
     Raises:
-      ValueError: images have another shape or type, or there are none.
+      ValueError: images have another shape or type, there are none, or a number is not finite or
+        too large.
     """
     array = np.asarray(images)
     integers = result.image_dtype == np.uint8
@@ -156,7 +157,7 @@ def predict_seeds(result: Any, images: Any) -> Float[np.ndarray, "seeds n c"]:
             f"images have dtype {array.dtype} and shape {array.shape}; give "
             f"{'uint8' if integers else 'numbers'} of shape (n, {taken}), as in training"
         )
-    check_finite("images", array)
+    refuse_unstorable("images", array)
     warn_of_scale("images", array, result.image_scale)
     predict = jax.jit(jax.vmap(result.scores, in_axes=(0, 0, None)))
     inputs = jnp.asarray(less_offset(array, result.image_offset, result.image_dtype))

@@ -1,6 +1,7 @@
 """Nearest-mean prediction and review of any strategy, in float64 NumPy."""
 
 import itertools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -8,6 +9,8 @@ import numpy as np
 import optax
 import pytest
 
+from everlight.continual.ema import with_ema
+from everlight.continual.engine import Protocol
 from everlight.continual.strategies.experience_replay import Reservoir, experience_replay
 from everlight.continual.strategies.naive import naive
 from everlight.continual.strategies.parts.replay_tricks import (
@@ -16,6 +19,7 @@ from everlight.continual.strategies.parts.replay_tricks import (
     review_memory,
 )
 from tests.continual import small_net as net
+from tests.continual.engine.short_runs import trained
 from tests.continual.small_net import CLASSES, LABELS, RATE, START
 
 SETUP = net.small_setup()
@@ -88,3 +92,22 @@ def test_parts_of_a_memory_are_joined_and_a_memory_without_samples_is_refused():
     strategy = predict_by_nearest_mean(SETUP, naive(SETUP))
     with pytest.raises(ValueError, match="a tuple has no stored samples"):
         net.untrained(SETUP, strategy)
+
+
+def test_training_continues_from_the_reviewed_network_where_a_task_is_evaluated():
+    """The review trains the moving average, if there is one, and no step of the network changes."""
+    protocol = Protocol(epochs=1, batch_size=2, select="last", evaluation_batch=32)
+
+    def losses(wrap, interval=1):
+        result = trained(
+            lambda setup: wrap(setup, experience_replay(setup, 8)),
+            replace(protocol, evaluate_every=interval),
+        )
+        return np.asarray(result.losses[:, 0])
+
+    plain, reviewed = losses(lambda setup, strategy: strategy), losses(review_memory)
+    np.testing.assert_array_equal(reviewed == plain, [True, False, False])
+    np.testing.assert_array_equal(losses(review_memory, 2)[:2], plain[:2])
+    np.testing.assert_array_equal(losses(review_memory, 3), plain)
+    averaged = losses(lambda setup, strategy: with_ema(review_memory(setup, strategy), 0.5))
+    np.testing.assert_array_equal(averaged, plain)

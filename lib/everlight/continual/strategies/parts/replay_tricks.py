@@ -4,8 +4,10 @@ Each is a function from a strategy to a strategy. The first predicts the class w
 of the stored samples' features (the survey's NCM trick), as iCaRL does (`rehearsal`). The survey
 and SCR's paper find that it helps most where the output layer favours the last classes. The second
 (the survey's review trick) trains the network on the memory alone before it is evaluated: one epoch
-in batches of 10 by the usual loss, at a tenth of the learning rate. The reviewed network is
-evaluated and dropped; training continues from the one before.
+in batches of 10 by the usual loss, at a tenth of the learning rate. After a task, training
+continues from the reviewed network, as in the official code. A task without an evaluation at its
+end has no review, so `Protocol.evaluate_every` changes training. Reviews for validation and for
+evaluations within a task are dropped.
 
 Equal to the official code (RaptorMai/online-continual-learning, `base.py`) at the means and
 distances, and at the steps of a review by plain gradient descent; differs in:
@@ -13,8 +15,7 @@ distances, and at the steps of a review by plain gradient descent; differs in:
 - A class without stored samples is predicted last, in the official code by a mean drawn at random.
 - Review takes a smaller last batch, in the official code none, and keeps the update's tenth where
   the optimizer is not plain gradient descent; in the official code the gradient is divided.
-- After a review, training continues in the official code from the reviewed network; the survey's
-  text has one review before the final test.
+- The survey's text has one review, before the final test.
 - The loss runs over the classes that the objective counts, in the official code over all outputs.
 """
 
@@ -95,6 +96,8 @@ def review_memory(
     setup: Setup, strategy: Strategy, batch_size: PositiveInt = 10, rate_factor: PositiveFloat = 0.1
 ) -> Strategy:
     """Return the strategy with an epoch on its memory before every evaluation.
+
+    After a task, training continues from the reviewed network.
 
     Args:
       setup: network, objective, optimizer and data access of the strategy. The optimizer
