@@ -51,6 +51,7 @@ from everlight_experiments.continual.report.tables import (
     table_of,
 )
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
+from everlight_experiments.continual.training.queue import names_over_time
 from everlight_experiments.report.cells import dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
@@ -81,7 +82,7 @@ def run_grid(options: GridOptions) -> Path:
         first = next(iter(suite.benchmarks.values()))
         print(f"{name}: {first.data.words}", flush=True)
     benchmarks, outcomes = train_suites(folder, options, suites)
-    folder.save_results(**arrays_of(outcomes))
+    folder.save_results(**names_over_time(benchmarks), **arrays_of(outcomes))
     methods = _methods_of(suites)
     left_out = [
         left_out_table(suite.methods, {f"{name}, {setting}": benchmark.setting.capabilities})

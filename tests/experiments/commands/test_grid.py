@@ -87,7 +87,8 @@ def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
 def test_a_grid_has_every_method_everywhere_or_the_reason(finished):
     report, results = finished
     assert results[f"{NAIVE}/accuracy"].shape == (1, 2)
-    names = {key.rsplit("/", 1)[0] for key in results}
+    assert list(results["over_time"]) == ["accuracy", "accuracy by task"]
+    names = {key.rsplit("/", 1)[0] for key in results if "/" in key}
     assert names == {NAIVE, NEAREST}
     finals = {name: results[f"{name}/accuracy"][:, -1].mean() for name in names}
     assert finals[NEAREST] > finals[NAIVE]

@@ -1,6 +1,7 @@
 """Exported numbers: a line each, and where every one belongs."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -52,6 +53,33 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     # These values are not one per seed, although there are as many.
     assert value("tried[1]") == 0.2
     assert value("draws[0]", method="") == 11
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_joint_training_has_no_value_before_its_only_task(run, named):
+    """Runs of earlier versions do not name the metrics over time."""
+    masked = {"class-incremental/joint/masked": np.array([[0.5, 0.9], [0.5, 0.8]])}
+    names = {"over_time": np.array(["accuracy", "accuracy by class", "accuracy by task", "masked"])}
+    save_sealed(run / "results.npz", **ARRAYS | masked | (names if named else {}))
+    with export(ExportOptions(run)).open(newline="") as stream:
+        lines = [line for line in csv.DictReader(stream) if line["method"] == "joint"]
+    for task, defined in (("0", False), ("1", True)):
+        values = [float(line["value"]) for line in lines if line["task"] == task]
+        steps = [
+            line["value"] for line in lines if (line["metric"], line["task"]) == ("steps", task)
+        ]
+        assert steps == ["8" if defined else "0"] * 2
+        # Accuracy and the masked one; a matrix's row over two tasks; the steps.
+        assert len(values) == 2 * (2 + 2 + 1)
+        assert np.isfinite(values).sum() == (len(values) if defined else 2)
+    matrices = json.loads(export(ExportOptions(run, "matrices")).read_text())
+    assert matrices["class-incremental/joint/accuracy by task"] == [
+        [[None, None], [0.5, 0.8]],
+        [[None, None], [0.6, 0.75]],
+    ]
+    assert matrices["class-incremental/ER/accuracy by task"][0] == [[0.9, 0.1], [0.5, 0.8]]
+    rows = (run / "matrices" / "class-incremental_joint_accuracy_by_task.csv").read_text()
+    assert rows.splitlines()[1:3] == ["0,0,nan,nan", "0,1,0.5,0.8"]
 
 
 @pytest.mark.parametrize("form", ["matrices", "tensorboard"])

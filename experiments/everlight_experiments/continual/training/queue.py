@@ -139,18 +139,23 @@ def save_outcomes(
     ids = [SequenceId("evaluation", seed, number) for number in range(seeds)]
     sequences = sequences_of(benchmarks, ids)
     first = next(iter(benchmarks.values()))
-    metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
-    over_time = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
     folder.save_results(
         draws=np.array([_checksum_of_samples(items) for items in sequences]),
         orders=order_checksums(benchmarks, ids, sequences),
         data=np.array(first.data.checksums),
         tested=np.array(first.setting.tested),
         **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
-        **{OVER_TIME: np.array(over_time)},
+        **names_over_time(benchmarks),
         **arrays_of(outcomes),
         **others,
     )
+
+
+def names_over_time(benchmarks: Benchmarks) -> dict[str, np.ndarray]:
+    """Return the array of results with the names of metrics that are over the tasks learned."""
+    metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
+    names = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
+    return {OVER_TIME: np.array(names)}
 
 
 def sequences_of(benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> list[list[TaskSequence]]:
