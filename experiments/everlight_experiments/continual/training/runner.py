@@ -103,6 +103,7 @@ class Runner:
         choice = self.choose(method)
         runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = compute_metrics(self.benchmark.setting.metrics.all, runs)
+        self.benchmark.setting.metrics.refuse_other_than_shares(metrics)
         score = metrics[self.benchmark.score]
         arguments = self.programs.arguments(method, choice.hyperparameter)
         if arguments:
