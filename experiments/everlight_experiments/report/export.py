@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from everlight_experiments.run_folder.folder import TENSORBOARD
 
 NAME_A_RUN = "Name the folder of a run."
 NO_EVENTS = "Only runs that follow their training have one that can be exported."
+TAG_SIGNS = {"*": "-star", "+": "-plus"}
+"""Words for signs of methods' names, in which CWR* and CWR+ differ, in TensorBoard's tags."""
 Form = Literal["csv", "matrices", "latex", "pdf", "tensorboard", "wandb"]
 
 
@@ -180,5 +183,10 @@ def _write_events(run: Path) -> Path:
     empty_folder(folder, "events.*")
     with tensorboard.SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:
-            writer.add_scalar(tag, value, step)
+            writer.add_scalar(as_tag(tag), value, step)
     return folder
+
+
+def as_tag(text: str) -> str:
+    """Return a text with the signs that TensorBoard's tags may have, which it would all make _."""
+    return re.sub(r"[^-/\w.]", lambda sign: TAG_SIGNS.get(sign[0], "_"), text)

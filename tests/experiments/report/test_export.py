@@ -2,14 +2,16 @@
 
 import csv
 import json
+import re
 
 import numpy as np
 import pytest
 
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
-from everlight_experiments.report.export import ExportOptions, export
+from everlight_experiments.report.export import ExportOptions, as_tag, export
 from tests.experiments.report.known_results import ARRAYS
 
 
@@ -94,6 +96,14 @@ def test_a_link_is_not_followed_to_other_files(run, tmp_path, form):
     with pytest.raises(DataError, match=f"{form} is a link to another folder"):
         export(ExportOptions(run, form))
     assert [(other / name).read_text() for name in names] == ["kept", "kept"]
+
+
+def test_curves_of_methods_whose_names_differ_in_signs_have_two_tags():
+    tags = [as_tag(f"class-incremental-{name}-0/loss") for name in METHODS]
+    assert len(set(tags)) == len(METHODS)
+    assert {"class-incremental-CWR-star-0/loss", "class-incremental-CWR-plus-0/loss"} < set(tags)
+    # TensorBoard leaves these as they are.
+    assert not [tag for tag in tags if re.search(r"[^-/\w.]", tag)]
 
 
 def test_a_folder_without_results_is_named(tmp_path):
