@@ -18,6 +18,8 @@ from everlight_data.runs.descriptions import json_checksum, name_differences
 from everlight_data.writing import written_whole
 
 PACKAGES = ("everlight", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+RESTORE = "Write back what it held, or delete the folder and run the same command again."
+"""Advice for a run's config.json that is damaged during the run."""
 FLAGS = ("JAX_", "XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE")
 """Prefixes of environment variables that may change numbers, except those of caches."""
 
@@ -26,6 +28,20 @@ def file_state(config: Path) -> tuple[int, int]:
     """Return a value that changes whenever the file is written, since writing replaces it."""
     state = config.stat()
     return state.st_ino, state.st_mtime_ns
+
+
+def config_content(chosen: dict) -> dict[str, Any]:
+    """Return what config.json holds of settings, as `descriptions.as_json` returns them.
+
+    It is the settings, versions and devices of this process, and a checksum.
+    """
+    return {"settings": chosen, "made_with": _environment(), "crc32": json_checksum(chosen)}
+
+
+def write_content(config: Path, content: dict) -> None:
+    """Write config.json whole or not at all; a file that cannot be written is a DataError."""
+    with written_whole(config) as unfinished:
+        unfinished.write_text(json.dumps(content, indent=2))
 
 
 def write_config(config: Path, chosen: dict, previous: dict) -> None:
@@ -39,9 +55,7 @@ def write_config(config: Path, chosen: dict, previous: dict) -> None:
     Raises:
       DataError: the file cannot be written.
     """
-    content = {"settings": chosen, "made_with": _environment(), "crc32": json_checksum(chosen)}
-    with written_whole(config) as unfinished:
-        unfinished.write_text(json.dumps({**previous, **content}, indent=2))
+    write_content(config, previous | config_content(chosen))
 
 
 def read_any_config(config: Path, remedy: str) -> dict[str, Any]:

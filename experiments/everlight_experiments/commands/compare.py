@@ -26,16 +26,16 @@ from everlight_data.runs.finished_runs import (
     read_finished_run,
 )
 from everlight_data.texts import printable
-from everlight_experiments.commands.columns import DIVERGED, score_figure, values_column
+from everlight_experiments.commands.columns import score_figure, values_column
 from everlight_experiments.continual.report.tables import seeds_above, table_of
-from everlight_experiments.report.cells import LEVEL, final_cell, interval_cell, sentence
+from everlight_experiments.report.cells import LEVEL, dash, final_cell, interval_cell, sentence
 from everlight_experiments.report.writer import (
     Figure,
     Report,
     Section,
     Summary,
     Table,
-    file_name,
+    file_names,
     write_report,
 )
 from everlight_experiments.run_folder.folder import RunFolder
@@ -86,7 +86,11 @@ def run_compare(options: CompareOptions) -> Path:
         ("Selection rule", "each run's own, stated in its report"),
     ]
     columns = list(dict.fromkeys(column for run in runs for column in run.finals))
-    items = {column: _comparison_items(folder.path, column, runs) for column in columns}
+    files = file_names(columns)
+    items = {
+        column: _comparison_items(folder.path / f"compared_{files[column]}.png", column, runs)
+        for column in columns
+    }
     table, figure = items.pop(columns[0])
     summary = Summary(_headline(columns[0], runs), figure, table)
     sections = [Section(sentence(column), items=shown) for column, shown in items.items()]
@@ -128,10 +132,8 @@ def _name(folders: Sequence[Path]) -> str:
     return name if len(content) <= LONGEST else f"{len(folders)}-runs-{crc32(content):08x}"
 
 
-def _comparison_items(
-    folder: Path, column: str, runs: Sequence[FinishedRun]
-) -> list[Table | Figure]:
-    """Return a table of the final scores of all runs with paired differences, and a picture."""
+def _comparison_items(path: Path, column: str, runs: Sequence[FinishedRun]) -> list[Table | Figure]:
+    """Return a table of the final scores of all runs with paired differences, and their picture."""
     first, *others = runs
     final = f"final {first.score}"
     scores = {run.name: run.finals.get(column, {}) for run in runs}
@@ -147,15 +149,15 @@ def _comparison_items(
         f"{sentence(final)} of each run ({column}; mean ± standard deviation over seeds), and "
         f"paired differences with {LEVEL:.0%} intervals."
     )
-    path = folder / f"compared_{file_name(column)}.png"
+    marks = {"diverged": "Diverged runs have no score, and their seeds no difference."}
     return [
-        table_of(caption, {name: name for name in names}, columns, DIVERGED),
+        table_of(caption, {name: name for name in names}, columns, marks),
         score_figure(path, names, scores, f"{final} ({column})"),
     ]
 
 
 def _signed_interval(gaps: Float[np.ndarray, "seeds"]) -> str:
-    """Return mean and interval of differences, with signs."""
+    """Return mean and interval of differences, with signs; – where a run diverged."""
     mean, half = student_interval(gaps)
     interval = "" if np.isnan(half) else f" [{mean - half:+.3f}, {mean + half:+.3f}]"
-    return f"{mean:+.3f}{interval}"
+    return dash(f"{mean:+.3f}{interval}")

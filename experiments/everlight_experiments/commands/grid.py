@@ -51,7 +51,8 @@ from everlight_experiments.continual.report.tables import (
     table_of,
 )
 from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
-from everlight_experiments.report.cells import dash, final_cell, interval_cell
+from everlight_experiments.continual.training.queue import names_over_time
+from everlight_experiments.report.cells import counted, dash, final_cell, interval_cell
 from everlight_experiments.report.writer import Report, Section, Summary, Table, write_report
 from everlight_experiments.run_folder.config_options import change_config, find_option, with_config
 from everlight_experiments.run_folder.folder import RunFolder
@@ -81,7 +82,7 @@ def run_grid(options: GridOptions) -> Path:
         first = next(iter(suite.benchmarks.values()))
         print(f"{name}: {first.data.words}", flush=True)
     benchmarks, outcomes = train_suites(folder, options, suites)
-    folder.save_results(**arrays_of(outcomes))
+    folder.save_results(**names_over_time(benchmarks), **arrays_of(outcomes))
     methods = _methods_of(suites)
     left_out = [
         left_out_table(suite.methods, {f"{name}, {setting}": benchmark.setting.capabilities})
@@ -97,8 +98,9 @@ def run_grid(options: GridOptions) -> Path:
     rules = selection_rules(benchmarks, outcomes, options.validation_seeds)
     summary_rows = _summary_rows(options, firsts, rules, folder.duration())
     ranks = _ranks(benchmarks, outcomes, methods)
-    sentences = _headline(ranks, methods)
-    summary = _results_summary(folder.path, benchmarks, outcomes, ranks, sentences)
+    columns = {name: sum(name in by_name for by_name in outcomes.values()) for name in ranks}
+    sentences = state_best_rank(ranks, columns, methods)
+    summary = _results_summary(folder.path, benchmarks, outcomes, ranks, columns, sentences)
     details = (
         ("Forgetting and time", _forgetting_table(outcomes, list(ranks))),
         ("Methods not applicable", dataclasses.replace(left_out[0], rows=not_run)),
@@ -249,6 +251,7 @@ def _results_summary(
     benchmarks: Benchmarks,
     outcomes: Outcomes,
     ranks: Mapping[str, Sequence[float]],
+    columns_run: Mapping[str, int],
     sentences: tuple[str, ...],
 ) -> Summary:
     """Return the scores with ranks in every column, and mean ranks."""
@@ -265,14 +268,14 @@ def _results_summary(
         }
         columns.append(values_column(f"{column}: {benchmarks[column].score}", cells))
     columns.append(values_column("mean", ranks, lambda values: f"{np.mean(values):.2f}", "rank"))
-    columns.append(values_column("benchmarks", ranks, lambda values: str(len(values)), "rank"))
+    columns.append(values_column("columns", columns_run, group="rank"))
     caption = (
         "Final score, mean ± standard deviation over seeds, in each benchmark's own metric. In "
         "brackets: the rank within the column. The mean rank is over the benchmarks where a method "
-        "ran, each with the mean over its settings."
+        "ran, each with the mean over the settings where it ran; columns counts these."
     )
     marks = {
-        "–": "–: not applicable, see below. Compare mean ranks over equally many benchmarks.",
+        "–": "–: not applicable, see below. Compare mean ranks over the same columns.",
         "diverged": "Diverged methods have the last rank.",
     }
     table = table_of(caption, {name: name for name in ranks}, columns, marks)
@@ -302,23 +305,32 @@ def _forgetting_table(outcomes: Outcomes, order: Sequence[str]) -> Table:
     return table_of(caption, {name: name for name in order}, columns, marks)
 
 
-def _headline(ranks: Mapping[str, Sequence[float]], methods: Sequence[Method]) -> tuple[str, ...]:
+def state_best_rank(
+    ranks: Mapping[str, Sequence[float]], columns: Mapping[str, int], methods: Sequence[Method]
+) -> tuple[str, ...]:
     """Return the question, the method of the best mean rank with its interval, and the baseline.
 
-    Methods compete that ran on the most benchmarks; those with all data at once are references.
+    Methods compete that ran in the most columns; those with all data at once are references.
+
+    Args:
+      ranks: a rank per benchmark, by method.
+      columns: number of columns in which a method ran.
+      methods: all methods.
     """
     references = {method.name for method in methods if method.is_reference}
-    most = max(map(len, ranks.values()))
-    full = [name for name, values in ranks.items() if len(values) == most]
+    most = max(columns.values())
+    full = [name for name in ranks if columns[name] == most]
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
-    among = f"{most} benchmark{'s' * (most > 1)}"
+    benchmarks = len(ranks[best])
+    among = f", of those that ran in {counted(most, 'column')}" * (len(full) < len(ranks))
     leader = f"{best}, {np.mean(ranks[best]):.2f}"
-    if most > 1:
+    if benchmarks > 1:
         highest = float(max(max(values, default=1) for values in ranks.values()))
         leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
-        f"Which continual-learning method has the best mean rank over {among}?",
-        f"Best mean rank{', with 95% interval' * (most > 1)}: {leader}.",
+        "Which continual-learning method has the best mean rank over "
+        f"{counted(benchmarks, 'benchmark')}{among}?",
+        f"Best mean rank{', with 95% interval' * (benchmarks > 1)}: {leader}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )

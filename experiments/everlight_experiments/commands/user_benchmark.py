@@ -1,6 +1,8 @@
 """A user's benchmark or stream of arrays, from a Python file."""
 
+import functools
 import inspect
+from types import ModuleType
 from typing import Any
 
 from everlight.continual.methods.method import Method
@@ -10,7 +12,10 @@ from everlight_data.user_code.streams import UserStream, read_stream
 from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.commands.user_strategy import naming_lines
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark, Data, Training
+from everlight_experiments.continual.benchmarks.metric import Metric
+from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 from everlight_experiments.images.config import PICTURES
+from everlight_experiments.images.metrics import PREDICTED
 from everlight_experiments.run_folder.config_options import changed_options
 from everlight_experiments.run_folder.folder import RunFolder
 
@@ -42,12 +47,45 @@ def load_user_benchmark(reference: str) -> Benchmark | UserStream:
             value = value()
     if isinstance(value, Benchmark):
         benchmark = value._replace(name=reference.rpartition(":")[2])
-        return identified_by_file(benchmark, version)
+        return identified_by_file(with_named_metrics(benchmark, reference, module), version)
     if not isinstance(value, tuple | list) or len(value) != 2:
         raise DataError(
             f"{reference} is {type(value).__name__}, no Benchmark and no stream; {_FORM}"
         )
     return read_stream(reference, value)._replace(version=version)
+
+
+def with_named_metrics(benchmark: Benchmark, reference: str, module: ModuleType) -> Benchmark:
+    """Return the benchmark with metrics whose errors name them and the line of a user's file."""
+
+    def named(metric: Metric) -> Metric:
+        label = f"{reference}: the metric {metric.name!a}"
+
+        @functools.wraps(metric.compute)
+        def compute(run: TrainedRun) -> Any:
+            with naming_lines(label, "return its values", module):
+                try:
+                    return metric.compute(run)
+                except KeyError as error:
+                    if error.args != (PREDICTED,):
+                        raise
+                    raise DataError(
+                        f"{label} reads predicted classes, which its runs do not store; give the "
+                        'Config metrics=("confusion",)'
+                    ) from error
+
+        return metric._replace(compute=compute)
+
+    metrics, criterion = benchmark.setting.metrics, benchmark.selection.criterion
+    metrics = metrics._replace(
+        score=named(metrics.score),
+        score_by_task=named(metrics.score_by_task),
+        others=tuple(map(named, metrics.others)),
+    )
+    return benchmark._replace(
+        setting=benchmark.setting._replace(metrics=metrics),
+        selection=benchmark.selection._replace(criterion=criterion and named(criterion)),
+    )
 
 
 def identified_by_file(benchmark: Benchmark, version: str) -> Benchmark:

@@ -23,7 +23,7 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import scalars_of
 from everlight_experiments.commands.watched_run import WatchedRun
 from everlight_experiments.report.cells import in_time
-from everlight_experiments.report.export import NAME_A_RUN, empty_folder
+from everlight_experiments.report.export import NAME_A_RUN, as_tag, empty_folder
 from everlight_experiments.run_folder.folder import METRICS, TENSORBOARD
 from everlight_experiments.run_folder.interruption import StoppedError
 from everlight_experiments.terminal import CURSOR_UP
@@ -122,7 +122,7 @@ def _event_writer(run: Path, open_files: ExitStack) -> Note:
     def write(events: Sequence[Mapping[str, Any]]) -> None:
         for event in events:
             for tag, step, value in scalars_of(event, steps):
-                writer.add_scalar(tag, value, step)
+                writer.add_scalar(as_tag(tag), value, step)
         if events:
             writer.flush()
 

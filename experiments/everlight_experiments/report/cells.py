@@ -61,8 +61,8 @@ def percent(values: Float[np.ndarray, "runs"]) -> str:
 
 
 def dash(cell: str) -> str:
-    """Return a dash for what does not exist."""
-    return "–" if cell == "nan" else cell
+    """Return a dash for what does not exist, with a sign or without."""
+    return "–" if cell in ("nan", "+nan") else cell
 
 
 def sentence(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,12 +18,19 @@ from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
 from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, read_results
 from everlight_data.writing import make_folder, written_whole
-from everlight_experiments.report.run_tables import WAIT, load_run, run_criteria
+from everlight_experiments.report.run_tables import (
+    WAIT,
+    arrays_over_time,
+    load_run,
+    run_criteria,
+)
 from everlight_experiments.report.writer import file_names
 from everlight_experiments.run_folder.folder import TENSORBOARD
 
 NAME_A_RUN = "Name the folder of a run."
 NO_EVENTS = "Only runs that follow their training have one that can be exported."
+TAG_SIGNS = {"*": "-star", "+": "-plus"}
+"""Words for signs of methods' names, in which CWR* and CWR+ differ, in TensorBoard's tags."""
 Form = Literal["csv", "matrices", "latex", "pdf", "tensorboard", "wandb"]
 
 
@@ -63,7 +71,7 @@ def export(options: ExportOptions) -> Path:
 
 def _write_csv(run: Path) -> Path:
     """Write a line per number, as `list_numbers` gives them; what is no result stands apart."""
-    arrays = read_results(run / "results.npz", WAIT)
+    arrays = _read_defined(run / "results.npz")
     first = read_any_config(run / "config.json", NAME_A_RUN)["settings"].get("seed", 0)
     columns = [field.replace("_", " ") for field in Number._fields]
     numbers: dict[bool, list[Number]] = {False: [], True: []}
@@ -71,6 +79,12 @@ def _write_csv(run: Path) -> Path:
         numbers[number.metric.partition("[")[0] in PROVENANCE].append(number)
     _write_table(run / "provenance.csv", columns, numbers[True])
     return _write_table(run / "scores.csv", columns, numbers[False])
+
+
+def _read_defined(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a results.npz, with NaN before joint training's only task."""
+    arrays = read_results(path, WAIT)
+    return arrays | dict(arrays_over_time(arrays))
 
 
 def _write_table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Path:
@@ -98,7 +112,7 @@ def _write_matrices(run: Path) -> Path:
     path = run / "results.npz"
     matrices = {
         name: array
-        for name, array in read_results(path, WAIT).items()
+        for name, array in _read_defined(path).items()
         if array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
     }
     if not matrices:
@@ -169,5 +183,10 @@ def _write_events(run: Path) -> Path:
     empty_folder(folder, "events.*")
     with tensorboard.SummaryWriter(str(folder)) as writer:
         for tag, step, value in scalars:
-            writer.add_scalar(tag, value, step)
+            writer.add_scalar(as_tag(tag), value, step)
     return folder
+
+
+def as_tag(text: str) -> str:
+    """Return a text with the signs that TensorBoard's tags may have, which it would all make _."""
+    return re.sub(r"[^-/\w.]", lambda sign: TAG_SIGNS.get(sign[0], "_"), text)

@@ -5,12 +5,23 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 
 def learns_at_once(steps: Int[np.ndarray, "seeds t"]) -> bool:
     """Return True if no step is before the last task, as in joint training."""
     return steps.shape[1] > 1 and not steps[:, -2].any()
+
+
+def nan_before_only_task(
+    array: Shaped[np.ndarray, "seeds t *rest"], steps: Int[np.ndarray, "seeds t"]
+) -> Shaped[np.ndarray, "seeds t *rest"]:
+    """Return values over time; NaN where joint training has not learned its only task yet."""
+    if not learns_at_once(steps):
+        return array
+    array = array.astype(np.result_type(array, np.float32))
+    array[:, :-1] = np.nan
+    return array
 
 
 def predicts_future(matrices: Float[np.ndarray, "seeds t t"]) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 
 from everlight.metrics import backward_transfer, forgetting, student_interval
 from everlight_data.errors import DataError
@@ -35,6 +35,7 @@ from everlight_experiments.report.over_time import (
     criteria_names,
     learns_at_once,
     mean_over_time,
+    nan_before_only_task,
     score_matrices,
 )
 
@@ -74,7 +75,7 @@ class LoadedRun:
         criteria = run_criteria(self.arrays)
         whole_run = {
             name: array
-            for name, array in self._metrics()
+            for name, array in metric_arrays(self.arrays)
             if array.ndim == 1 and name not in criteria
         }
         return self._long(criteria | whole_run, ())
@@ -82,7 +83,7 @@ class LoadedRun:
     @property
     def curves(self) -> Table:
         """Metrics after every task: task, metric, value; NaN before joint training's only one."""
-        arrays = {name: array for name, array in self._over_time() if array.ndim == 2}
+        arrays = {name: array for name, array in arrays_over_time(self.arrays) if array.ndim == 2}
         return self._long(arrays, ("task",))
 
     @property
@@ -101,7 +102,7 @@ class LoadedRun:
         last task, seconds, and whether the run diverged.
         """
         blocks = []
-        for key in self._keys():
+        for key in steps_keys(self.arrays):
             values = {name: self.arrays[key.sibling(name)] for name in COSTS}
             steps, stored, seconds, diverged_at = (
                 self.arrays[key.sibling(name)]
@@ -138,7 +139,7 @@ class LoadedRun:
     def methods(self) -> dict[str, list[str]]:
         """Methods by setting, in the order of the report."""
         methods: dict[str, list[str]] = {}
-        for key in self._keys():
+        for key in steps_keys(self.arrays):
             methods.setdefault(key.column, []).append(key.method)
         return methods
 
@@ -195,39 +196,10 @@ class LoadedRun:
             raise DataError(f"{self.folder} kept no predicted classes{advice}")
         return table
 
-    def _keys(self) -> list[ResultKey]:
-        """Return the keys of the methods' steps, one per setting and method."""
-        keys = map(ResultKey.parse, self.arrays)
-        return [key for key in keys if key.metric == "steps" and key.method]
-
-    def _metrics(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield numeric arrays with a value per seed that are no costs or grids."""
-        others = {*COSTS, *USAGE, *PROVENANCE}
-        seeds = {key[:2]: len(self.arrays[str(key)]) for key in self._keys()}
-        for name, array in self.arrays.items():
-            key = ResultKey.parse(name)
-            is_metric = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
-            if is_metric and array.shape[:1] == (seeds[key[:2]],):
-                yield name, array
-
-    def _over_time(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Yield metrics with a value per seed and task learned; NaN before joint training's one."""
-        metric_names = self.arrays.get(OVER_TIME)
-        for name, array in self._metrics():
-            key = ResultKey.parse(name)
-            steps = self.arrays[key.sibling("steps")]
-            # Runs of earlier versions have no names of such metrics.
-            if metric_names is None:
-                is_over_time = array.shape[:2] == steps.shape
-            else:
-                is_over_time = key.metric in metric_names
-            if is_over_time:
-                yield name, nan_before_only_task(array, steps)
-
     def _matrix_arrays(self) -> dict[str, np.ndarray]:
         return {
             name: array
-            for name, array in self._over_time()
+            for name, array in arrays_over_time(self.arrays)
             if array.ndim == 3 and name.endswith(BY_TASK)
         }
 
@@ -277,7 +249,7 @@ class LoadedRun:
 
         The folder may have others: of methods or seeds that a later call left out.
         """
-        keys = {key[:2]: key for key in self._keys()}
+        keys = {key[:2]: key for key in steps_keys(self.arrays)}
         for path in sorted((self.folder / "units").glob("*.npz")):
             column = column_of_unit(path.stem, list(self.methods))
             if not column:
@@ -300,19 +272,41 @@ def load_run(folder: Path | str) -> LoadedRun:
     arrays = read_results(path, REMEDY)
     check_contents(path, arrays, ("draws", "measure"))
     settings = read_any_config(folder / "config.json", REMEDY)["settings"]
-    config = settings.get("config", {})
+    # A user's Benchmark has no configuration.
+    config = settings.get("config") or {}
     return LoadedRun(folder, arrays, settings.get("seed", 0), "metrics" in config)
 
 
-def nan_before_only_task(
-    array: Shaped[np.ndarray, "seeds t *rest"], steps: Int[np.ndarray, "seeds t"]
-) -> Shaped[np.ndarray, "seeds t *rest"]:
-    """Return values over time; NaN where joint training has not learned its only task yet."""
-    if not learns_at_once(steps):
-        return array
-    array = array.astype(np.result_type(array, np.float32))
-    array[:, :-1] = np.nan
-    return array
+def steps_keys(arrays: Mapping[str, np.ndarray]) -> list[ResultKey]:
+    """Return the keys of the methods' steps, one per setting and method."""
+    keys = map(ResultKey.parse, arrays)
+    return [key for key in keys if key.metric == "steps" and key.method]
+
+
+def metric_arrays(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield numeric arrays with a value per seed that are no costs or grids."""
+    others = {*COSTS, *USAGE, *PROVENANCE}
+    seeds = {key[:2]: len(arrays[str(key)]) for key in steps_keys(arrays)}
+    for name, array in arrays.items():
+        key = ResultKey.parse(name)
+        is_metric = key[:2] in seeds and key.metric not in others and array.dtype.kind in "iuf"
+        if is_metric and array.shape[:1] == (seeds[key[:2]],):
+            yield name, array
+
+
+def arrays_over_time(arrays: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield metrics with a value per seed and task learned; NaN before joint training's one."""
+    metric_names = arrays.get(OVER_TIME)
+    for name, array in metric_arrays(arrays):
+        key = ResultKey.parse(name)
+        steps = arrays[key.sibling("steps")]
+        # Runs of earlier versions have no names of such metrics.
+        if metric_names is None:
+            is_over_time = array.shape[:2] == steps.shape
+        else:
+            is_over_time = key.metric in metric_names
+        if is_over_time:
+            yield name, nan_before_only_task(array, steps)
 
 
 def tasks_with_values(name: str, steps: Int[np.ndarray, "t"]) -> Int[np.ndarray, "tasks"]:

@@ -13,15 +13,12 @@ import jinja2
 from markupsafe import Markup, escape
 
 from everlight_data.formats.tables import read_json
+from everlight_data.runs.configs import RESTORE
 from everlight_data.runs.folders import ReportTexts, write_report_texts
 from everlight_data.writing import FOLDER_GONE, written_whole
 
 PUBLISHED_GROUP = "paper"
 """Group of a table's columns that hold the paper's own numbers."""
-
-
-RESTORE = "Write back what it held, or delete the folder and run the same command again."
-"""Advice for a run's config.json that is damaged during the run."""
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import json
 import os
 import tempfile
 import time
@@ -19,7 +18,13 @@ from everlight_data.formats.files import read_text, refusing
 from everlight_data.formats.tables import read_json
 from everlight_data.locks import LOCK, lock_folder, locked_folder, try_lock
 from everlight_data.runs.claims import Claims
-from everlight_data.runs.configs import file_state, read_config, write_config
+from everlight_data.runs.configs import (
+    RESTORE,
+    config_content,
+    file_state,
+    read_config,
+    write_content,
+)
 from everlight_data.runs.descriptions import (
     as_json,
     name_differences,
@@ -35,7 +40,6 @@ from everlight_data.writing import (
     remove,
     remove_unfinished,
     save_sealed,
-    written_whole,
 )
 from everlight_experiments.run_folder.interruption import stop_if_requested
 from everlight_experiments.run_folder.options import TEXTS, FolderOptions
@@ -44,6 +48,8 @@ from everlight_experiments.run_folder.processes import broadcast_from_first
 REMEDY = "Wait for its end, or give this run a --tag of its own."
 PATIENCE = 600
 """Seconds to wait for a folder that another process locks; a report takes less."""
+RESULTS = "results.npz"
+"""File of the arrays that every number of the report is computed from."""
 METRICS = "metrics.jsonl"
 """File of a run's events."""
 NETS = "models"
@@ -96,12 +102,16 @@ class RunFolder:
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
         self._lock = contextlib.ExitStack()
+        chosen = as_json(dataclasses.asdict(options))
+        # The number of processes changes no result.
+        chosen.pop("distributed", None)
+        self._config = config_content(chosen)
         broadcast_from_first(lambda: self._open(options))
         if not is_first():
             # Nobody reads the files that this process writes.
             self._scratch = tempfile.TemporaryDirectory()
             self.path, self._continued = Path(self._scratch.name), False
-            write_config(self.path / "config.json", as_json(dataclasses.asdict(options)), {})
+            write_content(self.path / "config.json", self._config)
 
     def _open(self, options: FolderOptions) -> None:
         make_folder(self.path)
@@ -139,22 +149,30 @@ class RunFolder:
             if self._claims.claim(part):
                 remove(path)
                 self._claims.release(part)
-        chosen = as_json(dataclasses.asdict(options))
-        # The number of processes changes no result.
-        chosen.pop("distributed", None)
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
         self._continued = self._holds_work()
-        if not self._continued and not self._is_in_use():
+        in_use = self._is_in_use()
+        if not self._continued and not in_use:
             # The epochs of its lines are learned again.
             remove(self.path / METRICS)
         # The folder of runs may have moved, or be named from another directory.
         free = "runs", *options.run_selectors
         recorded = {}
         if self._continued:
+            chosen = self._config["settings"]
             recorded = read_config(config, chosen, free, TEXTS, options.paths)
-        write_config(config, chosen, recorded)
+        # Results keep the settings that they have until this process replaces them.
+        has_results = self._continued and (self.path / RESULTS).exists()
+        write_content(config, recorded if has_results else recorded | self._config)
         self._written = file_state(config)
+        if in_use and options.run_selectors:
+            names = ", ".join(name.replace("_", "-") for name in options.run_selectors)
+            print(
+                f"another process works in {self.path}; the report and config.json will be those "
+                f"of the process that ends last, with its own {names}",
+                flush=True,
+            )
 
     def _is_in_use(self) -> bool:
         """Return True if another process trains runs in the folder."""
@@ -211,8 +229,7 @@ class RunFolder:
             self._refuse_gone()
             content, since = read_json(config, REMEDY), file_state(config)
             content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
-            with written_whole(config) as unfinished:
-                unfinished.write_text(json.dumps(content, indent=2))
+            write_content(config, content)
             if since == self._written:
                 self._written = file_state(config)
 
@@ -333,14 +350,18 @@ class RunFolder:
         return self.path / PARTS / f"{name}.npz"
 
     def save_results(self, **arrays: np.ndarray) -> Path:
-        """Write the arrays that every number of the report is computed from."""
+        """Write the arrays that every number of the report is computed from.
+
+        config.json gets the settings of this process, since those of a later start may differ.
+        """
         stop_if_requested()
         self._refuse_gone()
         if self._shared:
             # Processes write results and report one after another, with the same content.
             self._lock.callback(lock_folder(self.path, REMEDY, patience=-1).release)
-        path = self.path / "results.npz"
+        path, config = self.path / RESULTS, self.path / "config.json"
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
+        write_content(config, read_json(config, RESTORE) | self._config)
         return path
 
 

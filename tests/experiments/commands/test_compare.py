@@ -58,6 +58,17 @@ def test_differences_are_on_the_orders_that_both_have(tmp_path):
     assert "-0.250 [-0.885, +0.385]" in again
 
 
+def test_a_seed_that_diverged_has_no_difference(tmp_path):
+    first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1, 0.3], "naive": [0.2, np.nan], "SI": [0.5]})
+    second = finished(
+        tmp_path, "b", 0, {"ER": [np.nan, 0.2, 0.4], "naive": [np.nan, 0.1], "SI": [0.4]}
+    )
+    page = compare(tmp_path, first, second)
+    assert "<td>–</td><td>2 of 2</td>" in page
+    assert "<td>–</td><td>–</td>" in page
+    assert "+nan" not in page
+
+
 def test_seeds_are_paired_by_tasks_where_both_runs_have_them(tmp_path):
     """Seeds 1 and 2 of the first run are 0 and 1 of the second: 0.5 − 0.1 and 0.9 − 0.3.
 

@@ -10,6 +10,7 @@ import pytest
 
 from everlight.continual import choose_hyperparameter, fixed_hyperparameter
 from everlight.continual.methods.method import INCOMPATIBILITIES
+from everlight.continual.methods.registry import METHODS
 from everlight.metrics import forgetting
 from everlight_data.errors import DataError
 from everlight_data.images.digits import load_digits
@@ -17,7 +18,12 @@ from everlight_data.runs.descriptions import json_checksum
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.columns import mean_ranks, ranks_of
-from everlight_experiments.commands.grid import run_grid, runs_of, selection_rules
+from everlight_experiments.commands.grid import (
+    run_grid,
+    runs_of,
+    selection_rules,
+    state_best_rank,
+)
 from everlight_experiments.continual.report.tables import NOTHING_SELECTED
 from everlight_experiments.report.cells import final_cell
 from tests.experiments.command_runs import arrays_of
@@ -74,6 +80,22 @@ def test_settings_of_a_benchmark_count_as_one():
     assert mean_ranks(scores, benchmarks) == {"a": [2, 2], "b": [1.5, 1], "c": [2.5]}
 
 
+def test_methods_compete_for_the_best_rank_where_they_ran_in_all_columns():
+    """HAT has the first rank in its only column, and joint is a reference."""
+    columns = {"naive": 2, "HAT": 1, "ER": 2, "joint": 2}
+    methods = [METHODS[name] for name in columns]
+    ranks = {"naive": [4.0], "HAT": [1.0], "ER": [2.5], "joint": [1.5]}
+    question, best, baseline = state_best_rank(ranks, columns, methods)
+    assert question.endswith("best mean rank over 1 benchmark, of those that ran in 2 columns?")
+    assert (best, baseline) == ("Best mean rank: ER, 2.50.", "Baseline, naive: 4.00.")
+    everywhere = dict.fromkeys(columns, 2)
+    over_two = {name: [values[0], 2 * values[0]] for name, values in ranks.items()}
+    question, best, _ = state_best_rank(over_two, everywhere, methods)
+    assert question.endswith("best mean rank over 2 benchmarks?")
+    # Student's interval of 1 and 2 is 12.706 times 0.5, cut at 1 and at the lowest rank.
+    assert best == "Best mean rank, with 95% interval: HAT, 1.50 [1.00, 7.85]."
+
+
 def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
     words = ("--benchmarks", "digits", "icifar:small", "iirc")
     changes = ("epochs=7", "icifar:small.learning-rate=0.5", "icifar:small.per-class=30 5")
@@ -87,7 +109,8 @@ def test_changes_are_of_one_benchmark_or_of_all_that_have_the_option():
 def test_a_grid_has_every_method_everywhere_or_the_reason(finished):
     report, results = finished
     assert results[f"{NAIVE}/accuracy"].shape == (1, 2)
-    names = {key.rsplit("/", 1)[0] for key in results}
+    assert list(results["over_time"]) == ["accuracy", "accuracy by task"]
+    names = {key.rsplit("/", 1)[0] for key in results if "/" in key}
     assert names == {NAIVE, NEAREST}
     finals = {name: results[f"{name}/accuracy"][:, -1].mean() for name in names}
     assert finals[NEAREST] > finals[NAIVE]

@@ -76,6 +76,21 @@ def test_each_seed_has_an_order_of_its_own(widened):
         assert np.all(results["class-incremental/nearest mean/seconds"] > 0)
 
 
+def test_events_of_joint_training_have_no_score_before_its_only_task(tmp_path):
+    report = run(tmp_path, "--methods joint --net linear --seeds 1")
+    lines = (report.parent / "metrics.jsonl").read_text().splitlines()
+    scores = {
+        event["unit"]: event["over_time"]
+        for event in map(json.loads, lines)
+        if "over_time" in event
+    }
+    assert scores["class-incremental-joint-0"][0] is None
+    assert None not in (
+        scores["class-incremental-joint-0"][1],
+        *scores["class-incremental-naive-0"],
+    )
+
+
 def test_the_report_states_the_options(widened):
     text = widened.read_text(encoding="utf-8")
     for promised in (

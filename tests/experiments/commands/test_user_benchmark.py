@@ -6,16 +6,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.tune import run_tune
+from everlight_experiments.commands.user_benchmark import load_user_benchmark
+from everlight_experiments.continual.benchmarks.run_data import SequenceId, TrainedRun
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS
 from tests.refusals import refused
 
+SEQUENCE_ID = SequenceId("evaluation", 0, 0)
 GUIDE = Path(__file__).parents[3] / "docs" / "pages" / "guide" / "benchmarks.md"
 
 
@@ -89,6 +93,62 @@ def test_commands_that_vary_configurations_name_the_one_that_takes_it():
         run_tune(options_of("tune", ["mine.py:x", "--vary", "epochs=1,2"]))
     with pytest.raises(DataError, match=r"--config is for benchmarks with a name; mine\.py:x has"):
         options_of("run", ["mine.py:x", "--config", "digits:demo"])
+
+
+METRICS_FILE = """
+from everlight_experiments import Config, Metric, compose
+from everlight_experiments.images.config import DIGITS
+from everlight_experiments.images.metrics import accuracy_by_class
+def worst(run): return accuracy_by_class(run)[-1].min()
+def other(run): return run.arrays["predicted classes"]
+def fails(run): return 1 / 0
+def extended():
+    benchmark = compose(DIGITS)
+    metrics = benchmark.setting.metrics
+    others = *metrics.others, *(Metric(f.__name__, f) for f in (worst, other, fails))
+    score = metrics.score._replace(compute=fails)
+    setting = benchmark.setting._replace(metrics=metrics._replace(others=others, score=score))
+    selection = benchmark.selection._replace(criterion=others[-1])
+    return benchmark._replace(setting=setting, selection=selection)
+def percent():
+    benchmark = compose(Config(data="digits", tasks=(2,), net="linear"))
+    metrics = benchmark.setting.metrics
+    score = metrics.score._replace(compute=lambda run: 100 * metrics.score.compute(run))
+    return benchmark._replace(setting=benchmark.setting._replace(
+        metrics=metrics._replace(score=score)))
+"""
+
+
+def test_a_metric_that_fails_is_named_with_its_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(METRICS_FILE)
+    benchmark = load_user_benchmark("mine.py:extended")
+    metrics = benchmark.setting.metrics
+    run = TrainedRun({}, benchmark.data.sequence(METHODS["naive"], SEQUENCE_ID), SEQUENCE_ID, 5)
+    named = {metric.name: metric.compute for metric in metrics.all}
+    named["criterion"] = benchmark.selection.criterion.compute
+    fails = r"'fails': ZeroDivisionError: .* \(mine\.py, line 7\)"
+    for name, message in (
+        (
+            "worst",
+            r"'worst' reads predicted classes, .*; give the Config metrics=\(\"confusion\",\)",
+        ),
+        ("other", r"'other': KeyError: 'predicted classes' \(mine\.py, line 6\)"),
+        ("fails", fails),
+        ("criterion", fails),
+        ("accuracy", fails.replace("fails", "accuracy")),
+    ):
+        with pytest.raises(DataError, match=f"mine.py:extended: the metric {message}"):
+            named[name](run)
+
+
+def test_a_score_in_percent_is_refused_after_the_first_task(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text(METRICS_FILE)
+    message = r"^the score 'accuracy' has \d+\.?\d*; give shares in \[0, 1\]$"
+    with pytest.raises(DataError, match=message):
+        run(tmp_path, "mine.py:percent", "--methods", "nearest mean", "--seeds", "1")
+    assert not list(tmp_path.glob("runs/*/units/*.npz"))
 
 
 def test_the_validation_tasks_of_a_benchmark_are_replaced_by_the_option_alone():

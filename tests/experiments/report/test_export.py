@@ -1,14 +1,17 @@
 """Exported numbers: a line each, and where every one belongs."""
 
 import csv
+import json
+import re
 
 import numpy as np
 import pytest
 
+from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_data.writing import save_sealed
-from everlight_experiments.report.export import ExportOptions, export
+from everlight_experiments.report.export import ExportOptions, as_tag, export
 from tests.experiments.report.known_results import ARRAYS
 
 
@@ -54,6 +57,33 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     assert value("draws[0]", method="") == 11
 
 
+@pytest.mark.parametrize("named", [True, False])
+def test_joint_training_has_no_value_before_its_only_task(run, named):
+    """Runs of earlier versions do not name the metrics over time."""
+    masked = {"class-incremental/joint/masked": np.array([[0.5, 0.9], [0.5, 0.8]])}
+    names = {"over_time": np.array(["accuracy", "accuracy by class", "accuracy by task", "masked"])}
+    save_sealed(run / "results.npz", **ARRAYS | masked | (names if named else {}))
+    with export(ExportOptions(run)).open(newline="") as stream:
+        lines = [line for line in csv.DictReader(stream) if line["method"] == "joint"]
+    for task, defined in (("0", False), ("1", True)):
+        values = [float(line["value"]) for line in lines if line["task"] == task]
+        steps = [
+            line["value"] for line in lines if (line["metric"], line["task"]) == ("steps", task)
+        ]
+        assert steps == ["8" if defined else "0"] * 2
+        # Accuracy and the masked one; a matrix's row over two tasks; the steps.
+        assert len(values) == 2 * (2 + 2 + 1)
+        assert np.isfinite(values).sum() == (len(values) if defined else 2)
+    matrices = json.loads(export(ExportOptions(run, "matrices")).read_text())
+    assert matrices["class-incremental/joint/accuracy by task"] == [
+        [[None, None], [0.5, 0.8]],
+        [[None, None], [0.6, 0.75]],
+    ]
+    assert matrices["class-incremental/ER/accuracy by task"][0] == [[0.9, 0.1], [0.5, 0.8]]
+    rows = (run / "matrices" / "class-incremental_joint_accuracy_by_task.csv").read_text()
+    assert rows.splitlines()[1:3] == ["0,0,nan,nan", "0,1,0.5,0.8"]
+
+
 @pytest.mark.parametrize("form", ["matrices", "tensorboard"])
 def test_a_link_is_not_followed_to_other_files(run, tmp_path, form):
     other = tmp_path / "other"
@@ -66,6 +96,14 @@ def test_a_link_is_not_followed_to_other_files(run, tmp_path, form):
     with pytest.raises(DataError, match=f"{form} is a link to another folder"):
         export(ExportOptions(run, form))
     assert [(other / name).read_text() for name in names] == ["kept", "kept"]
+
+
+def test_curves_of_methods_whose_names_differ_in_signs_have_two_tags():
+    tags = [as_tag(f"class-incremental-{name}-0/loss") for name in METHODS]
+    assert len(set(tags)) == len(METHODS)
+    assert {"class-incremental-CWR-star-0/loss", "class-incremental-CWR-plus-0/loss"} < set(tags)
+    # TensorBoard leaves these as they are.
+    assert not [tag for tag in tags if re.search(r"[^-/\w.]", tag)]
 
 
 def test_a_folder_without_results_is_named(tmp_path):

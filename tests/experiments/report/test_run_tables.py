@@ -231,6 +231,16 @@ def test_what_a_run_does_not_have_is_named(run):
         load_run(run)
 
 
+def test_a_run_of_a_users_benchmark_has_no_configuration(run):
+    write_config(run / "config.json", {"seed": 7, "config": None}, {})
+    results = load_run(run)
+    assert sorted(set(results.scores["seed"])) == [7, 8]
+    for path in (run / "units").iterdir():
+        path.unlink()
+    with pytest.raises(DataError, match=r"kept no predicted classes$"):
+        results.predictions()
+
+
 def test_a_table_for_latex_has_every_method_with_its_interval(run):
     text = export(ExportOptions(run, "latex")).read_text()
     assert text.count(r"\begin{tabular}{lccc}") == text.count(r"\end{tabular}") == 1

@@ -1,9 +1,12 @@
 """Named metrics of finished runs, as functions with the axes of their values."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
+from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.run_data import TrainedRun
 
 STEPS_WITHIN = "within_tasks_steps"
@@ -11,6 +14,8 @@ STEPS_WITHIN = "within_tasks_steps"
 once_per_run = lru_cache(maxsize=1)
 """Decorator of a function of `TrainedRun` whose value is computed once, for all metrics that read
 it."""
+ROUNDING = 1e-6
+"""Distance from 0 and 1 up to which a score's rounding errors are allowed."""
 Axis = Literal["time", "task", "class", "evaluation"] | int | tuple[str, ...]
 """One entry per finished task, one per task or class, one per evaluation within tasks, a number of
 entries, or one per name."""
@@ -45,9 +50,10 @@ class Metrics(NamedTuple):
     """Metrics of every run in a setting."""
 
     score: Metric
-    """Score over time, on all classes so far."""
+    """Score over time, on all classes so far. Scores are shares in [0, 1], or NaN."""
     score_by_task: Metric
-    """Score after the task of the row on the task of the column."""
+    """Score after the task of the row on the task of the column. Its name is `matrix_name` of the
+    score's, as "recall by task" of "recall"."""
     others: tuple[Metric, ...] = ()
     second_score: str = ""
     """Name of one of `others` that tables show beside the score. It has a value after every task,
@@ -62,3 +68,28 @@ class Metrics(NamedTuple):
     def all(self) -> tuple[Metric, ...]:
         """All metrics, the score first."""
         return self.score, self.score_by_task, *self.others
+
+    def refuse_other_than_shares(self, values: Mapping[str, np.ndarray]) -> None:
+        """Refuse scores, and matrices that the report draws, outside [0, 1].
+
+        Args:
+          values: values of all metrics by name.
+
+        Raises:
+          DataError: the message has the name and the first such value.
+        """
+        drawn = (m.name for m in self.others if m.meaning and m.axes == ("time", "task"))
+        for name in (*self.scores, self.score_by_task.name, *drawn):
+            refuse_other_than_shares(name, values[name])
+
+
+def refuse_other_than_shares(name: str, values: Any) -> None:
+    """Refuse a score with a value outside [0, 1], on which reports show scores; NaN is allowed.
+
+    Raises:
+      DataError: the message has the name and the first such value.
+    """
+    values = np.ravel(np.asarray(values, float))
+    outside = values[np.abs(values - 0.5) > 0.5 + ROUNDING]
+    if len(outside):
+        raise DataError(f"the score {name!a} has {outside[0]:g}; give shares in [0, 1]")

@@ -14,27 +14,40 @@ from everlight_experiments.continual.report.tables import ColumnSpec, table_of
 from everlight_experiments.continual.training.outcome import Outcome
 from everlight_experiments.report.cells import dash, sentence, spread
 from everlight_experiments.report.plots import plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, Table, file_name
+from everlight_experiments.report.writer import Figure, Table, file_names
 
 MAX_COLUMNS = 50
 """Names of an axis that a table shows as columns."""
 
 
 def metric_items(
-    folder: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
+    prefix: Path, column: str, benchmark: Benchmark, by_name: Mapping[str, Outcome]
 ) -> list[Table | Figure]:
-    """Return a table or a picture of every metric with a meaning beside the score."""
+    """Return a table or a picture of every metric with a meaning beside the score.
+
+    Args:
+      prefix: folder of the pictures and the beginning of their names, before _ and the metric's.
+      column: the benchmark's column.
+      benchmark: benchmark of the metrics.
+      by_name: outcomes by method.
+    """
+    metrics = benchmark.setting.metrics.others
+    files = file_names([metric.name for metric in metrics])
     return [
-        _item(folder, column, metric, {k: runs.metrics[metric.name] for k, runs in by_name.items()})
-        for metric in benchmark.setting.metrics.others
+        _item(
+            prefix.with_name(f"{prefix.name}_{files[metric.name]}.png"),
+            column,
+            metric,
+            {name: runs.metrics[metric.name] for name, runs in by_name.items()},
+        )
+        for metric in metrics
         if metric.meaning and by_name
     ]
 
 
 def _item(
-    folder: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
+    path: Path, column: str, metric: Metric, values: Mapping[str, np.ndarray]
 ) -> Table | Figure:
-    path = folder / f"{file_name(column)}_{file_name(metric.name)}.png"
     caption = f"{sentence(metric.name)}. {metric.meaning}"
     axes = metric.axes
     if axes == ("time",):

@@ -40,7 +40,7 @@ from everlight_experiments.report.cells import (
     spread,
 )
 from everlight_experiments.report.plots import curves_left_out, plot_curves, plot_matrices
-from everlight_experiments.report.writer import Figure, Section, Summary, Table, file_name
+from everlight_experiments.report.writer import Figure, Section, Summary, Table, file_names
 
 MEANINGS = {
     "task-incremental": "Task-incremental: the task identity is given at test, and every task has "
@@ -259,12 +259,13 @@ def _final_cell(outcome: Outcome) -> str:
 
 def _column(folder: Path, column: str, report: ReportInput) -> Section:
     benchmark, by_name = report.benchmarks[column], report.outcomes[column]
+    file = file_names(list(report.outcomes))[column]
     matrices = {name: outcome.mean_matrix for name, outcome in by_name.items()}
-    path = folder / f"matrices_{file_name(column)}.png"
+    path = folder / f"matrices_{file}.png"
     items = [
         scores_table(benchmark, by_name, report.naive),
         *criteria_tables(by_name, report.naive, report.published_numbers, column),
-        *metric_items(folder, column, benchmark, by_name),
+        *metric_items(folder / file, column, benchmark, by_name),
         Figure(
             f"{sentence(benchmark.score)}, mean over seeds: after learning the task of the row, "
             f"on the test data of the task of the column.{why_white(by_name.values())}",

@@ -125,12 +125,16 @@ def _final_value(name: str) -> ColumnSpec:
 def paired_cells(above: Outcome, below: Outcome) -> tuple[str, str]:
     """Return the final difference and where it is positive, as cells."""
     difference = final_difference(above, below)
-    return spread(difference, "+"), seeds_above(difference)
+    return dash(spread(difference, "+")), seeds_above(difference)
 
 
 def seeds_above(differences: Float[np.ndarray, "seeds"]) -> str:
-    """Return the number of seeds whose difference is positive, as a cell."""
-    return f"{np.sum(differences > 0)} of {len(differences)}"
+    """Return the number of seeds whose difference is positive, as a cell.
+
+    A seed on which a run diverged has no difference and does not count.
+    """
+    known = differences[~np.isnan(differences)]
+    return f"{np.sum(known > 0)} of {len(known)}" if len(known) else "–"
 
 
 def final_difference(above: Outcome, below: Outcome) -> Float[np.ndarray, "seeds"]:

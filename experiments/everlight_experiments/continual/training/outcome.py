@@ -22,6 +22,11 @@ from everlight_experiments.report.over_time import (
     score_matrices,
 )
 
+USAGE = "diverged_at", "steps", "stored_samples", "samples", "seconds"
+"""Arrays of an outcome's own fields."""
+RESERVED = frozenset({*USAGE, *RunCost._fields, *Choice._fields})
+"""Names of numbers in results beside the metrics."""
+
 
 class Outcome(NamedTuple):
     """A method in a column; the first axis of every array is over seeds."""
@@ -115,10 +120,9 @@ class Outcome(NamedTuple):
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """All measured values by plain names."""
-        names = ("diverged_at", "steps", "stored_samples", "samples", "seconds")
         return (
             dict(self.metrics)
-            | {name: getattr(self, name) for name in names}
+            | {name: getattr(self, name) for name in USAGE}
             | self.cost._asdict()
             | self.choice._asdict()
         )

@@ -17,6 +17,7 @@ from everlight.continual import Protocol, SequenceResult, SequenceState
 from everlight.continual.engine.run_states import epochs_done, result_of_run
 from everlight.meshes import fetch
 from everlight_data.runs.events import PART, PROGRESS, plain_event
+from everlight_experiments.continual.benchmarks.metric import refuse_other_than_shares
 from everlight_experiments.run_folder.folder import RunFolder
 
 WITHIN_TASK = 10.0
@@ -128,6 +129,7 @@ class GroupLines:
                 over_time = run.score(result_of_run(state, number, self._mesh))
                 # The only task of joint training stands for the last one.
                 place = len(over_time) - losses.shape[1] + task
+                refuse_other_than_shares(run.score_name, over_time[place])
                 scores[run.score_name] = over_time[place]
             event = {
                 "event": PROGRESS,

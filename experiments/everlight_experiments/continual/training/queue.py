@@ -13,12 +13,17 @@ from everlight.continual.methods.method import Method, incompatibility
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import checksums_of, tree_bytes
 from everlight_data.errors import DataError
-from everlight_data.runs.finished_runs import MEASURES, OVER_TIME
+from everlight_data.runs.finished_runs import MEASURES, OVER_TIME, PROVENANCE, matrix_name
 from everlight_data.writing import amount
 from everlight_experiments.continual.benchmarks.benchmark import Benchmarks, Data
 from everlight_experiments.continual.benchmarks.metric import Metrics
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
-from everlight_experiments.continual.training.outcome import Outcome, Outcomes, arrays_of
+from everlight_experiments.continual.training.outcome import (
+    RESERVED,
+    Outcome,
+    Outcomes,
+    arrays_of,
+)
 from everlight_experiments.continual.training.programs import Builds, MethodPrograms
 from everlight_experiments.continual.training.runner import CHECKPOINT_OVERHEAD_BYTES, Runner
 from everlight_experiments.report.over_time import criteria_names
@@ -57,18 +62,32 @@ def runners_of(
 
 
 def check_metric_names(metrics: Metrics) -> None:
-    """Refuse metrics with names of numbers that exports derive from the scores.
+    """Refuse metrics that would replace other numbers of results, and scores without a matrix.
 
     Raises:
-      DataError: the message has the name.
+      DataError: a name occurs twice, has a slash, or is that of a number that results have or
+        exports derive from the scores; or the matrix of a score has another name.
     """
+    names = [metric.name for metric in metrics.all]
     first = metrics.score.name
     derived = {name for score in metrics.scores for name in criteria_names(score, first)}
-    for metric in metrics.all:
-        if metric.name in derived:
+    for name in names:
+        reason = None
+        if name in derived:
+            reason = "has the name of a number that exports derive from the score"
+        elif name in RESERVED | PROVENANCE:
+            reason = "has the name of another number of the results"
+        elif names.count(name) > 1:
+            reason = "is there twice"
+        elif "/" in name:
+            reason = "has a /, which separates names in results.npz"
+        if reason is not None:
+            raise DataError(f"the metric {name!a} {reason}; rename it")
+    for score in metrics.scores:
+        if matrix_name(score) not in names:
             raise DataError(
-                f"the metric {metric.name!a} has the name of a number that exports derive from the "
-                "score; rename it"
+                f"the score {score!a} has no metric {matrix_name(score)!a}; give its matrix this "
+                "name"
             )
 
 
@@ -139,18 +158,23 @@ def save_outcomes(
     ids = [SequenceId("evaluation", seed, number) for number in range(seeds)]
     sequences = sequences_of(benchmarks, ids)
     first = next(iter(benchmarks.values()))
-    metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
-    over_time = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
     folder.save_results(
         draws=np.array([_checksum_of_samples(items) for items in sequences]),
         orders=order_checksums(benchmarks, ids, sequences),
         data=np.array(first.data.checksums),
         tested=np.array(first.setting.tested),
         **dict(zip(MEASURES, map(np.array, first.setting.metrics.scores), strict=False)),
-        **{OVER_TIME: np.array(over_time)},
+        **names_over_time(benchmarks),
         **arrays_of(outcomes),
         **others,
     )
+
+
+def names_over_time(benchmarks: Benchmarks) -> dict[str, np.ndarray]:
+    """Return the array of results with the names of metrics that are over the tasks learned."""
+    metrics = [metric for bench in benchmarks.values() for metric in bench.setting.metrics.all]
+    names = sorted({metric.name for metric in metrics if metric.axes[:1] == ("time",)})
+    return {OVER_TIME: np.array(names)}
 
 
 def sequences_of(benchmarks: Benchmarks, ids: Sequence[SequenceId]) -> list[list[TaskSequence]]:

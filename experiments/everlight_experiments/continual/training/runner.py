@@ -45,6 +45,7 @@ from everlight_experiments.continual.training.runs import (
     train_runs,
 )
 from everlight_experiments.continual.training.trials import Trial, try_runs
+from everlight_experiments.report.over_time import nan_before_only_task
 from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.run_folder.memory import refuse_large
 
@@ -102,10 +103,8 @@ class Runner:
         choice = self.choose(method)
         runs = self._trained_runs(method, "evaluation", [choice.hyperparameter], seeds)
         metrics = compute_metrics(self.benchmark.setting.metrics.all, runs)
+        self.benchmark.setting.metrics.refuse_other_than_shares(metrics)
         score = metrics[self.benchmark.score]
-        run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
-        for run_id, over_time in zip(run_ids, score, strict=True):
-            self.folder.log_part(run_id.name, over_time=over_time)
         arguments = self.programs.arguments(method, choice.hyperparameter)
         if arguments:
             label = self._name(f"{self._setting}-{method.label}")
@@ -115,6 +114,9 @@ class Runner:
             np.stack([_pad_tasks(run.arrays.get(name, np.zeros(0, int)), tasks) for run in runs])
             for name in ("steps", "stored_samples")
         )
+        run_ids = self._run_ids(method, "evaluation", [choice.hyperparameter], seeds)
+        for run_id, over_time in zip(run_ids, nan_before_only_task(score, steps), strict=True):
+            self.folder.log_part(run_id.name, over_time=over_time)
         samples = np.stack([_pad_tasks(_task_sizes(run.sequence), tasks) for run in runs])
         if method.label_setting == "incremental joint":
             # Its sequence has the samples of earlier tasks among each task's own.

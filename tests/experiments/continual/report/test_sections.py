@@ -18,6 +18,7 @@ from everlight_experiments.continual.report.sections import (
     why_white,
 )
 from everlight_experiments.report.cells import deviation, percent, spread
+from everlight_experiments.report.writer import Figure
 from tests.experiments.continual.report import outcomes as known
 
 naive, method = known.NAIVE_OUTCOME, known.METHOD_OUTCOME
@@ -154,10 +155,34 @@ def test_metrics_by_name_are_a_table_with_dashes_where_there_is_no_value(tmp_pat
     values = np.array([[0.1, np.nan], [0.3, np.nan]])
     typed = known.with_metrics(method, **{types.name: values})
     removed = known.with_metrics(method, **{types.name: np.full((known.RUNS, 2), np.nan)})
-    (table,) = metric_items(tmp_path, "NI", benchmark, {"a": typed, "gone": removed})
+    (table,) = metric_items(tmp_path / "NI", "NI", benchmark, {"a": typed, "gone": removed})
     assert [column.name for column in table.columns] == ["method", "fine", "none"]
     assert table.rows == [["a", "0.200 ± 0.141", "–"], ["gone", "–", "–"]]
-    assert metric_items(tmp_path, "NI", known.BENCHMARK, {"a": method}) == []
+    assert metric_items(tmp_path / "NI", "NI", known.BENCHMARK, {"a": method}) == []
+
+
+def test_metrics_with_equal_names_of_files_have_a_picture_each(tmp_path):
+    names = "share (1)", "share [1]"
+    others = tuple(Metric(name, print, ("time",), f"About {name}.") for name in names)
+    setting = known.BENCHMARK.setting
+    setting = setting._replace(metrics=setting.metrics._replace(others=others))
+    values = dict(zip(names, (np.zeros((2, 3)), np.ones((2, 3))), strict=True))
+    outcomes = {"a": known.with_metrics(naive, **values)}
+    benchmark = known.BENCHMARK._replace(setting=setting)
+    first, second = metric_items(tmp_path / "NI", "NI", benchmark, outcomes)
+    assert {first.path.parent, second.path.parent} == {tmp_path}
+    assert first.path.read_bytes() != second.path.read_bytes()
+
+
+def test_settings_with_equal_names_of_files_have_a_picture_each(tmp_path):
+    columns = {"a b": {"naive": naive}, "a_b": {"naive": method}}
+    benchmarks = dict.fromkeys(columns, known.BENCHMARK)
+    report = ReportInput(benchmarks, columns, [known.NAIVE])
+    _, sections = report_sections(tmp_path, report)
+    pictures = [
+        item.path for part in sections[:2] for item in part.items if isinstance(item, Figure)
+    ]
+    assert len(set(pictures)) == len(pictures) == 2
 
 
 def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
@@ -221,6 +246,15 @@ def test_the_first_screen_names_the_best_and_the_runner_up(tmp_path):
     assert headline_of({"NI": outcomes}, rows)[1].endswith("none, all diverged.")
     assert sentence_of("NI", {"ER": nan}, rows) == ""
     assert headline_of({"NI": {"ER": nan}}, rows)[1].endswith("none, all diverged.")
+
+
+def test_seeds_without_a_difference_do_not_count(tmp_path):
+    nan = np.nan
+    assert tables.seeds_above(np.array([nan, 0.1, -0.2])) == "1 of 2"
+    assert tables.seeds_above(np.array([nan, nan])) == "–"
+    diverged = known.with_metrics(naive, over_time=naive.over_time + np.array([[0.1], [nan]]))
+    assert tables.paired_cells(diverged, naive) == ("–", "1 of 1")
+    assert tables.paired_cells(naive, naive) == ("+0.000 ± 0.000", "0 of 2")
 
 
 def test_hyperparameters_and_omitted_methods_are_stated():
