@@ -14,8 +14,8 @@ from everlight.extrema import largest_value, smallest_value
 def test_nan_is_the_extremum_wherever_it_is(shape, axis, rng):
     values = rng.normal(size=shape).astype(np.float32)
     values[3, 2, 1] = np.nan
-    for ours, numpy in ((largest_value, np.max), (smallest_value, np.min)):
-        np.testing.assert_array_equal(ours(jnp.asarray(values), axis), numpy(values, axis))
+    for function, reference in ((largest_value, np.max), (smallest_value, np.min)):
+        np.testing.assert_array_equal(function(jnp.asarray(values), axis), reference(values, axis))
 
 
 @pytest.mark.parametrize("runs", [1, 100])
