@@ -14,6 +14,15 @@ NUS8_CAMERAS = (
 )
 """Cameras of NUS-8, in the release's names and order of tables."""
 DATA_SET_CAMERAS = {
+    "Canon 1DMarkIII": "Canon EOS-1D Mark III",
+    "Canon 20D": "Canon EOS 20D",
+    "Canon 300D": "Canon EOS 300D",
+    "Canon 40D": "Canon EOS 40D",
+    "Canon 500D": "Canon EOS 500D",
+    "Canon 50D": "Canon EOS 50D",
+    "Canon 5DMarkII": "Canon EOS 5D Mark II",
+    "Canon 600D": "Canon EOS 600D",
+    "Canon 60D": "Canon EOS 60D",
     "Canon1DsMkIII": "Canon EOS-1Ds Mark III",
     "Canon550D": "Canon EOS 550D",
     "Canon5D": "Canon EOS 5D",
@@ -27,7 +36,10 @@ DATA_SET_CAMERAS = {
     "SamsungNX2000": "Samsung NX2000",
     "SonyA57": "Sony SLT-A57",
 }
-"""Names of cameras by the names that NUS-8, Cube+, Gehler-Shi and INTEL-TAU give them."""
+"""Names of cameras by the names that data sets give them.
+
+The sets are the sensitivities of Jiang et al. 2013, NUS-8, Cube+, Gehler-Shi and INTEL-TAU.
+"""
 _BY_DATA_SET = {name.casefold(): camera for name, camera in DATA_SET_CAMERAS.items()}
 
 

@@ -9,7 +9,11 @@ import pytest
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
 from everlight_data.color.camera_matrices import find_matrix, is_alias, read_camera_matrices
-from everlight_data.color.photographs.camera_names import NUS8_CAMERAS, is_same_camera
+from everlight_data.color.photographs.camera_names import (
+    DATA_SET_CAMERAS,
+    NUS8_CAMERAS,
+    is_same_camera,
+)
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
     other_camera,
@@ -118,7 +122,8 @@ def test_a_list_without_end_is_refused_before_it_is_read(tmp_path, monkeypatch):
 def test_the_real_list_has_every_camera_of_the_sets(real_data):
     cameras = read_camera_matrices(real_data("camera_matrices/cameras.xml"))
     assert len(cameras) > 500
-    result = {name: find_matrix(cameras, name) for name in (*NUS8_CAMERAS, "Canon550D")}
+    result = {name: find_matrix(cameras, name) for name in DATA_SET_CAMERAS}
+    assert {*NUS8_CAMERAS} < {*result}
     np.testing.assert_allclose(result["Canon550D"], CANON)
     # White of D65 has all channels above 0 in a real camera.
     for matrix in result.values():
