@@ -124,6 +124,7 @@ def test_the_four_files_of_another_folder_are_compared_with_their_hashes(
 
 def test_a_prepared_set_of_other_classes_is_refused(root, tmp_path, images, known):
     prepare(write(tmp_path / "source", class_folders(images)))
+    (root / "mnist" / "manifest.json").unlink()
     classes = root / "mnist" / "classes.json"
     classes.write_text(classes.read_text().replace(NAMES[0], "pear"))
     with pytest.raises(DataError, match="is not MNIST: it has the class 'pear' in place of 'apple"):
