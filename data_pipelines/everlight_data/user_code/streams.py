@@ -132,6 +132,13 @@ def _joined(
         np.concatenate(parts) for pairs in (train, test) for parts in zip(*pairs, strict=True)
     ]
     images, labels, *tests = arrays
+    # NumPy joins int64 and uint64 as float64, whose classes would have names such as 0.0.
+    if any(part.dtype.kind not in "iuU" for part in (labels, tests[1])):
+        types = sorted({str(part.dtype) for _, part in (*train, *test)})
+        raise DataError(
+            f"{reference}: labels have the types {', '.join(types)}, which have no integers in "
+            "common; give all tasks one type"
+        )
     try:
         return split_labelled(images, labels, tuple(tests), np.random.default_rng(0))
     except ArgumentError as error:
