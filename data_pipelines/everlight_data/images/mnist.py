@@ -84,7 +84,7 @@ DATA_SETS = {
         source="its four .gz files (or folders train/CLASS and test/CLASS, or TFDS's mnist)",
         size_bytes=55_000_000,
         prepare=_prepare,
-        alternatives=(f"mnist/{FILES[0]}.gz",),
+        alternatives=tuple(f"mnist/{file}.gz" for file in FILES),
         releases=("MNIST/raw", "tensorflow_datasets/mnist/3.0.1"),
         load=lambda _: load_mnist(),
     )
