@@ -1,6 +1,7 @@
 """Every data set is prepared from what its owner publishes: made-up files and available ones."""
 
 import gzip
+import itertools
 import json
 import shutil
 import zipfile
@@ -256,11 +257,18 @@ def test_the_list_has_present_and_missing_sets(root, tmp_path, capsys):
     (root / "tiny_imagenet_32x32" / "classes.json").write_text("{}")
     (root / "mnist").mkdir()
     (root / "mnist" / "train-images-idx3-ubyte.gz").write_text("")
+    (root / "fashion_mnist").mkdir()
+    for name, end in itertools.product(("images-idx3", "labels-idx1"), ("", ".gz")):
+        part = "t10k" if end else "train"
+        (root / "fashion_mnist" / f"{part}-{name}-ubyte{end}").write_text("")
     cli.main(["data", "list"])
     printed = capsys.readouterr().out
     assert "cameras: present\n" in printed
     assert "tiny-imagenet: incomplete, train_0.npz, train_1.npz, val.npz missing\n" in printed
-    assert "mnist: present\n" in printed
+    labels = "train-labels-idx1-ubyte"
+    tests = "t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte"
+    assert f"\nmnist: incomplete, {labels}, {tests} missing\n" in printed
+    assert "\nfashion-mnist: present\n" in printed
     assert "core50: missing\n" in printed
     assert "preparation: everlight data prepare core50 SOURCE" in printed
     with (folder / "camspec.npz").open("ab") as stream:

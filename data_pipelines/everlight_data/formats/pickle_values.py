@@ -204,9 +204,16 @@ def _make_scalar(budget: Budget, dtype: Any, content: Any) -> np.generic:
 
 
 def _make_from_buffer(
-    budget: Budget, content: Any, dtype: Any, shape: Any, order: Any
+    budget: Budget, content: Any, dtype: Any, shape: Any, order: Any, axes: Any = None
 ) -> np.ndarray:
-    return _fill_array(budget, dtype, shape, order == "F", content)
+    """Return an array as protocol 5 has it; NumPy 2.4 writes transposed ones with their axes."""
+    array = _fill_array(budget, dtype, shape, order == "F", content)
+    if axes is None:
+        return array
+    is_named = order == "K" and isinstance(axes, tuple) and len(axes) == array.ndim
+    if not is_named or not all(type(axis) is int for axis in axes):
+        raise Refused("an invalid order of axes")
+    return array.transpose(axes)
 
 
 def _make_bytes(budget: Budget, text: Any, encoding: Any) -> bytes:
@@ -268,6 +275,8 @@ ADMITTED: dict[tuple[str, str], Call] = {
         for builtins in ("builtins", "__builtin__")
         for kind, make in (
             ("set", _make_set),
+            # Protocols 0 to 2 have empty bytes as this call, also those of an empty array.
+            ("bytes", lambda budget: b""),
             ("frozenset", lambda budget, items=(): frozenset(_make_set(budget, items))),
             ("bytearray", _make_bytearray),
             ("complex", _make_complex),

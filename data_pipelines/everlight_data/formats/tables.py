@@ -63,6 +63,17 @@ def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[tuple[
     """Return the named columns of a CSV file with a header, without spaces around the cells.
 
     Raises:
+      MissingDataError, DataError: as for `read_numbered_columns`.
+    """
+    return [cells for _, cells in read_numbered_columns(path, columns, remedy)]
+
+
+def read_numbered_columns(
+    path: Path, columns: Sequence[str], remedy: str
+) -> list[tuple[int, tuple[str, ...]]]:
+    """Return line number and named columns of each row, without spaces around the cells.
+
+    Raises:
       MissingDataError, DataError: as for `read_csv`, or a column is missing or occurs twice, or a
         row has another number of cells than the header.
     """
@@ -81,4 +92,4 @@ def read_columns(path: Path, columns: Sequence[str], remedy: str) -> list[tuple[
                 f"{path}, line {number} has {len(line)} cells, the header {len(header)}. {remedy}"
             )
     places = [header.index(name) for name in columns]
-    return [tuple(line[place].strip() for place in places) for _, line in lines]
+    return [(number, tuple(line[place].strip() for place in places)) for number, line in lines]

@@ -39,7 +39,7 @@ DATA_SETS = {
         owner="Xiao et al. 2017 (github.com/zalandoresearch/fashion-mnist), MIT",
         source=PUBLISHED_AS,
         size_bytes=31_000_000,
-        alternatives=(f"fashion_mnist/{FILES[0]}",),
+        alternatives=tuple(f"fashion_mnist/{file}" for file in FILES),
         load=lambda _: load_fashion_mnist(),
     )
 }

@@ -1,5 +1,7 @@
 """Reader of MNIST (LeCun et al. 1998)."""
 
+from pathlib import Path
+
 from everlight_data.errors import DataError
 from everlight_data.formats.originals import Original
 from everlight_data.images.published_forms.idx_folders import FILES, is_idx_folder, load_idx
@@ -36,7 +38,7 @@ def load_mnist() -> ImageSet:
     """Load MNIST: 60,000 training and 10,000 test images of 28x28 in one channel.
 
     If the samples are not in the official order, the name of the set has their order. The
-    publisher's four files are read as they are.
+    publisher's four files are compared with their hashes and read as they are.
 
     Raises:
       MissingDataError: `mnist` below EVERLIGHT_DATA is missing, or lacks a file.
@@ -45,18 +47,22 @@ def load_mnist() -> ImageSet:
     folder = locate_published("mnist", DATA_SETS["mnist"])
     if (folder / CLASSES_FILE).exists():
         return load_published(folder, PUBLISHED)
-    return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names)
+    return _load_originals(folder)
+
+
+def _load_originals(folder: Path) -> ImageSet:
+    """Return the images of the publisher's four files, which are compared with their hashes."""
+    return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names, PUBLISHED.originals)
 
 
 def _read_idx_files(source: Source) -> ImageSet | None:
-    """Return the images of the publisher's four files, which are compared with their hashes."""
+    """Return the images of a source's four files; None if it has none of them."""
     paths = matching(source, lambda path: path.rpartition("/")[2].removesuffix(".gz") in FILES)
     if not paths:
         return None
     if not source.path.is_dir():
         raise DataError(f"{source.path}: give the folder of the four files, unpacked from a zip.")
-    folder = (source.path / paths[0]).parent
-    return load_idx(folder, PUBLISHED.name, PUBLISHED.class_names, PUBLISHED.originals)
+    return _load_originals((source.path / paths[0]).parent)
 
 
 def _prepare(row: DataSet, request: PreparationRequest) -> str:
@@ -78,7 +84,7 @@ DATA_SETS = {
         source="its four .gz files (or folders train/CLASS and test/CLASS, or TFDS's mnist)",
         size_bytes=55_000_000,
         prepare=_prepare,
-        alternatives=(f"mnist/{FILES[0]}.gz",),
+        alternatives=tuple(f"mnist/{file}.gz" for file in FILES),
         releases=("MNIST/raw", "tensorflow_datasets/mnist/3.0.1"),
         load=lambda _: load_mnist(),
     )

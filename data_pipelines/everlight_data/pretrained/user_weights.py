@@ -16,7 +16,7 @@ from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.pretrained.weight_arrays import check_weights, read_weights
 from everlight_data.runs.orbax_messages import silence_orbax, unawaited_unreported
-from everlight_data.texts import one_line
+from everlight_data.texts import one_line, printable
 
 FORMS = (
     "an .npz of arrays by name, as in layer/kernel, or the folder of an orbax checkpoint of the "
@@ -25,6 +25,8 @@ FORMS = (
 _REMEDY = f"Give {FORMS}."
 _MARKS = "_METADATA", "manifest.ocdbt"
 """Files of which an orbax checkpoint has one."""
+_ITEMS = "params", "state", "default"
+"""Names of the item with the parameters, the first of which is read."""
 
 
 class NetworkWeights(NamedTuple):
@@ -37,9 +39,12 @@ class NetworkWeights(NamedTuple):
 def load_user_weights(path: Path) -> NetworkWeights:
     """Return the arrays of a file or of the newest checkpoint of a folder.
 
+    Of a step that was saved as several items, the item `params` is read, else `state` or `default`.
+
     Raises:
       MissingDataError: there is no such file, or no checkpoint in the folder.
-      DataError: it is damaged, or an array is not finite or not of floating-point numbers.
+      DataError: it is damaged, an array is not finite or not of floating-point numbers, or the
+        newest step has several items, none of them with a name of `_ITEMS`.
     """
     if path.is_dir():
         arrays = _read_checkpoint(path)
@@ -66,11 +71,7 @@ def _without_prefix(arrays: dict[str, np.ndarray], prefix: str) -> dict[str, np.
 
 
 def _read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
-    steps = sorted((part for part in folder.iterdir() if part.name.isdigit()), key=_number)
-    places = [folder, *(item for step in steps[::-1] for item in (step, *sorted(step.iterdir())))]
-    checkpoint = next((place for place in places if _is_checkpoint(place)), None)
-    if checkpoint is None:
-        raise MissingDataError(f"{folder} holds no checkpoint. {_REMEDY}")
+    checkpoint = _find_checkpoint(folder)
     silence_orbax()
     reader = ocp.PyTreeCheckpointer()
     # Orbax raises errors of many kinds about damaged files.
@@ -83,6 +84,31 @@ def _read_checkpoint(folder: Path) -> dict[str, np.ndarray]:
         raise DataError(f"{checkpoint} cannot be read ({one_line(error)}). {_REMEDY}") from error
     leaves = named_leaves(tree)
     return {name.removesuffix("/value"): np.asarray(leaf) for name, leaf in leaves.items()}
+
+
+def _find_checkpoint(folder: Path) -> Path:
+    """Return the checkpoint that a folder is, or the one of its newest step."""
+    numbered = (part for part in folder.iterdir() if part.name.isdigit() and part.is_dir())
+    for place in (folder, *sorted(numbered, key=_number, reverse=True)):
+        if _is_checkpoint(place):
+            return place
+        if place != folder and (items := list(filter(_is_checkpoint, sorted(place.iterdir())))):
+            return _choose_item(items)
+    raise MissingDataError(f"{folder} holds no checkpoint. {_REMEDY}")
+
+
+def _choose_item(items: list[Path]) -> Path:
+    """Return the item with the parameters among those that a step was saved as."""
+    by_name = {item.name: item for item in items}
+    for name in _ITEMS:
+        if name in by_name:
+            return by_name[name]
+    if len(items) > 1:
+        raise DataError(
+            f"{items[0].parent} holds the checkpoints {', '.join(map(printable, by_name))}. Give "
+            "the folder of one."
+        )
+    return items[0]
 
 
 def _number(path: Path) -> int:

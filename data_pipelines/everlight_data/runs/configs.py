@@ -136,15 +136,24 @@ def _drop_names(names: Collection[str], value: Any) -> Any:
 
 
 def _commit() -> str | None:
-    """Return the full hash of the code's commit; None outside of a repository or without git."""
+    """Return the full hash of the code's commit; None without git or outside its repository.
+
+    An installation may lie in the folder of another repository, which does not track this file.
+    """
+    if _ask_git("ls-files", "--error-unmatch", Path(__file__).name) is None:
+        return None
     words = ("describe", "--always", "--abbrev=40", "--exclude=*")
-    changes = "--dirty=, with uncommitted changes"
-    command = ("git", "-C", str(Path(__file__).parent), *words, changes)
+    return _ask_git(*words, "--dirty=, with uncommitted changes")
+
+
+def _ask_git(*words: str) -> str | None:
+    """Return what git prints in this file's folder; None if it fails, prints nothing or is absent."""
+    command = ("git", "-C", str(Path(__file__).parent), *words)
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     except FileNotFoundError:
         return None
-    return answer.stdout.strip() or None
+    return answer.stdout.strip() or None if answer.returncode == 0 else None
 
 
 def _environment() -> dict:

@@ -78,7 +78,8 @@ class DataSet(NamedTuple):
     original: Original | None = None
     """Size and hash of the source, if it is a single file and they are known."""
     alternatives: tuple[str, ...] = ()
-    """Paths below EVERLIGHT_DATA that loaders read in place of `files`."""
+    """Paths below EVERLIGHT_DATA that loaders read where one of `files` is missing, one for each in
+    their order; empty if there are none."""
     releases: tuple[str, ...] = ()
     """Paths below EVERLIGHT_DATA at which a source of `prepare` may lie."""
     load: Callable[[ImageRequest], ImageSet] | None = None
@@ -142,8 +143,11 @@ class DataSet(NamedTuple):
         if root is None:
             return "missing"
         paths = [root / file for file in self.files]
-        absent = [path.name for path in paths if not path.exists()]
-        if absent and not any((root / place).exists() for place in self.alternatives):
+        pairs = zip(paths, self.alternatives or self.files, strict=True)
+        absent = [
+            path.name for path, place in pairs if not path.exists() and not (root / place).exists()
+        ]
+        if absent:
             incomplete = f"incomplete, {', '.join(absent)} missing"
             return "missing" if len(absent) == len(paths) else incomplete
         sizes = {path.name: path.stat().st_size for path in paths if path.is_file()}

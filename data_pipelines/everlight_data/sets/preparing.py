@@ -77,7 +77,7 @@ def prepare_files(
         with locked_folder(folder, _BUSY):
             remove_unfinished(folder)
             manifest = read_manifest(folder)
-            created = [name for name in files if not _is_whole(folder / name, manifest.get(name))]
+            created = [name for name in files if not is_whole(folder / name, manifest.get(name))]
             if created:
                 check_room(folder, room, folder.name)
             if created and together:
@@ -112,6 +112,14 @@ def read_manifest(folder: Path) -> dict[str, dict[str, Any]]:
             if not isinstance(entry.get("bytes"), int) or not isinstance(entry.get("sha256"), str):
                 raise ValueError(f"{name} lacks its size or its hash")
         return entries
+
+
+def is_whole(path: Path, entry: Mapping[str, Any] | None) -> bool:
+    """Return True if a file has the size and hash of its entry in the manifest."""
+    if entry is None or not path.is_file() or path.stat().st_size != entry["bytes"]:
+        return False
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"]
 
 
 def find(source: Source, name: str) -> str:
@@ -204,13 +212,6 @@ def npz(**arrays: np.ndarray) -> bytes:
 def _manifest_entry(content: bytes, source: Path) -> dict[str, Any]:
     digest = hashlib.sha256(content).hexdigest()
     return {"bytes": len(content), "sha256": digest, "source": source.name}
-
-
-def _is_whole(path: Path, entry: dict[str, Any] | None) -> bool:
-    if entry is None or not path.is_file() or path.stat().st_size != entry["bytes"]:
-        return False
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest() == entry["sha256"]
 
 
 def _remove_files(folder: Path, names: Iterable[str], manifest: dict[str, dict[str, Any]]) -> None:

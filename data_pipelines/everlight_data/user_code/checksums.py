@@ -74,17 +74,26 @@ def _list_imports(content: bytes, package: str) -> Iterator[str]:
 
 
 def _list_calls(node: ast.Call, package: str) -> list[str]:
-    """Return the module that a call of `import_module` or `__import__` names by a text."""
+    """Return the module that a call of `import_module` or `__import__` names by texts."""
     function = node.func
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-    if name not in _IMPORTERS or not node.args or not isinstance(node.args[0], ast.Constant):
+    if name not in _IMPORTERS:
         return []
-    module = node.args[0].value
-    if not isinstance(module, str):
+    arguments = dict(zip(("name", "package"), node.args, strict=False))
+    arguments |= {keyword.arg: keyword.value for keyword in node.keywords}
+    module, base = (_constant_text(arguments.get(key)) for key in ("name", "package"))
+    if module is None:
         return []
     below = module.lstrip(".")
     level = len(module) - len(below)
-    return [_absolute(ast.ImportFrom(below, [], level), package)]
+    return [_absolute(ast.ImportFrom(below, [], level), base or package)]
+
+
+def _constant_text(node: ast.expr | None) -> str | None:
+    """Return the text that an expression is; None if it is anything else."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value
+    return None
 
 
 def _absolute(node: ast.ImportFrom, package: str) -> str:

@@ -17,7 +17,7 @@ from everlight.continual.training.labelled_images import LabelledSplit, split_la
 from everlight.errors import ArgumentError
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape
-from everlight_data.images.user_files.feature_files import MAX_FEATURE
+from everlight_data.images.user_files.feature_files import MAX_FEATURE, is_unusable
 from everlight_data.sets.features import Features
 from everlight_data.sets.image_set import ImageSet, LoadedImages
 from everlight_data.texts import one_line, printable
@@ -132,6 +132,13 @@ def _joined(
         np.concatenate(parts) for pairs in (train, test) for parts in zip(*pairs, strict=True)
     ]
     images, labels, *tests = arrays
+    # NumPy joins int64 and uint64 as float64, whose classes would have names such as 0.0.
+    if any(part.dtype.kind not in "iuU" for part in (labels, tests[1])):
+        types = sorted({str(part.dtype) for _, part in (*train, *test)})
+        raise DataError(
+            f"{reference}: labels have the types {', '.join(types)}, which have no integers in "
+            "common; give all tasks one type"
+        )
     try:
         return split_labelled(images, labels, tuple(tests), np.random.default_rng(0))
     except ArgumentError as error:
@@ -160,8 +167,7 @@ def _check_images(
 
 def _check_features(reference: str, tasks: list[Shaped[np.ndarray, "n *shape"]]) -> None:
     for number, values in enumerate(tasks):
-        # Written so that NaN is refused.
-        wrong = ~((values <= MAX_FEATURE) & (values >= -MAX_FEATURE))
+        wrong = is_unusable(values)
         if np.any(wrong):
             raise DataError(
                 f"{reference}: the features of row {np.argwhere(wrong)[0][0]} of pair {number}, "

@@ -49,6 +49,10 @@ CONTENT = {
     "containers": ({3, 4}, frozenset({5}), (6, [7]), bytearray(b"8")),
     "matrix": np.arange(6, dtype=np.float32).reshape(2, 3),
     "columns first": np.asfortranarray(np.arange(6, dtype=np.int16).reshape(2, 3)),
+    "axes in another order": np.arange(24).reshape(2, 3, 4).transpose(1, 0, 2),
+    "four axes": np.arange(120.0).reshape(2, 3, 4, 5).transpose(2, 0, 3, 1),
+    "no rows": np.zeros((0, 3), np.float32),
+    "no bytes": b"",
     "names": np.array(["RAW_0", "RAW_1"]),
     "objects": np.array([{"a": 1}, None], dtype=object),
     "big end first": np.arange(3, dtype=">i4"),
@@ -101,6 +105,24 @@ def test_os_system_is_refused_and_does_not_run(tmp_path, protocol):
 def test_other_globals_are_refused_by_name(attack, refused):
     with pytest.raises(DataError, match=refused):
         load(pickle.dumps(attack, 3))
+
+
+@pytest.mark.parametrize(
+    ("order", "axes", "message"),
+    [
+        ("C", (1, 0), "an invalid order of axes"),
+        ("K", [1, 0], "an invalid order of axes"),
+        ("K", (0,), "an invalid order of axes"),
+        ("K", (0, True), "an invalid order of axes"),
+        ("K", (0, 0), "repeated axis"),
+        ("K", (0, 2), "out of bounds"),
+    ],
+)
+def test_an_order_of_axes_that_is_none_is_refused(order, axes, message):
+    rebuild = np.zeros((0, 0)).__reduce_ex__(5)[0]
+    call = Calls(rebuild, bytes(6), np.dtype("u1"), (2, 3), order, axes)
+    with pytest.raises(DataError, match=message):
+        load(pickle.dumps(call, 4))
 
 
 def test_bytes_in_another_codec_are_refused():

@@ -84,6 +84,22 @@ def test_the_four_files_are_read_and_not_mixed_with_others(root, tmp_path, image
 
 
 @pytest.mark.usefixtures("known")
+def test_files_of_another_set_are_refused(root, images, files):
+    other = {**files, mnist.FILES[2]: idx_bytes(255 - images[COUNT:, ..., 0])}
+    write(root / "mnist", other)
+    with pytest.raises(DataError, match=r"t10k-images-idx3-ubyte has sha256 .*, expected"):
+        load_mnist()
+
+
+@pytest.mark.usefixtures("known")
+def test_a_copy_of_another_order_without_its_list_of_classes_is_refused(root, tmp_path, images):
+    prepare(write(tmp_path / "source", class_folders(images)))
+    (root / "mnist" / "classes.json").unlink()
+    with pytest.raises(DataError, match=r"train-images-idx3-ubyte has sha256 .*, expected"):
+        load_mnist()
+
+
+@pytest.mark.usefixtures("known")
 def test_the_four_files_of_another_folder_are_compared_with_their_hashes(
     root, tmp_path, images, files, capsys
 ):
@@ -108,6 +124,7 @@ def test_the_four_files_of_another_folder_are_compared_with_their_hashes(
 
 def test_a_prepared_set_of_other_classes_is_refused(root, tmp_path, images, known):
     prepare(write(tmp_path / "source", class_folders(images)))
+    (root / "mnist" / "manifest.json").unlink()
     classes = root / "mnist" / "classes.json"
     classes.write_text(classes.read_text().replace(NAMES[0], "pear"))
     with pytest.raises(DataError, match="is not MNIST: it has the class 'pear' in place of 'apple"):

@@ -302,7 +302,18 @@ def test_an_altered_set_is_made_whole_from_another_source(
 def test_a_list_of_classes_that_is_not_one_is_refused(tmp_path, images, known, content, message):
     folder = tmp_path / "fruit"
     prepared(data_set(known), write(tmp_path / "source", class_folders(images)), folder)
+    (folder / preparing.MANIFEST).unlink()
     (folder / CLASSES_FILE).write_text(content)
+    refused(message, lambda: load_published(folder, known), DataError)
+
+
+@pytest.mark.parametrize("file", ["t10k-images-idx4-ubyte", "train-labels-idx1-ubyte"])
+def test_a_prepared_file_that_lost_its_values_is_refused(tmp_path, images, known, file):
+    folder = tmp_path / "fruit"
+    prepared(data_set(known), write(tmp_path / "source", class_folders(images)), folder)
+    content = (folder / file).read_bytes()
+    (folder / file).write_bytes(content[:-8] + bytes(8))
+    message = rf"{file} is damaged: .*manifest\.json .*\. Prepare Fruit again"
     refused(message, lambda: load_published(folder, known), DataError)
 
 

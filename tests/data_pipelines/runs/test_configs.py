@@ -1,10 +1,12 @@
 """config.json of a run: what it holds, and which differences of settings it refuses."""
 
 import json
+import subprocess
 
 import pytest
 
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.runs import configs
 from everlight_data.runs.configs import file_state, read_any_config, read_config, write_config
 from everlight_data.runs.descriptions import json_checksum
 from tests.refusals import refused
@@ -69,6 +71,31 @@ def test_spellings_of_one_path_are_equal(config, monkeypatch, tmp_path, stored, 
         return
     with pytest.raises(DataError, match="data: stored 'images', now"):
         read_config(config, settings, paths=("data",))
+
+
+def test_the_commit_is_that_of_the_repository_that_tracks_the_code(config, monkeypatch, tmp_path):
+    """A virtual environment may lie in a repository of the user."""
+
+    def git(*words):
+        command = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(tmp_path), *words)
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def stored_commit():
+        write_config(config, SETTINGS, {})
+        return json.loads(config.read_text())["made_with"]["commit"]
+
+    code = tmp_path / ".venv" / "configs.py"
+    code.parent.mkdir()
+    code.write_text("")
+    (tmp_path / ".gitignore").write_text(".venv\n")
+    git("init")
+    git("add", ".gitignore")
+    git("commit", "-m", "The user's.")
+    monkeypatch.setattr(configs, "__file__", str(code))
+    assert stored_commit() is None
+    git("add", "--force", str(code))
+    git("commit", "-m", "The code.")
+    assert stored_commit() == git("rev-parse", "HEAD")
 
 
 def test_methods_of_another_form_are_damage(config):

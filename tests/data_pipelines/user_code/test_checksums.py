@@ -50,6 +50,19 @@ def test_a_file_without_modules_of_the_user_has_its_own_checksum(folder):
         ("import importlib\nimportlib.import_module('first_helper')", "second_helper.py"),
         ("from importlib import import_module\nimport_module('first_helper')", "first_helper.py"),
         ("__import__('parts_of_mine.layers')", "parts_of_mine/layers.py"),
+        (
+            "import importlib\nimportlib.import_module(name='parts_of_mine.layers')",
+            "parts_of_mine/layers.py",
+        ),
+        (
+            "import importlib\nimportlib.import_module('.layers', 'parts_of_mine')",
+            "parts_of_mine/layers.py",
+        ),
+        (
+            "import importlib\nimportlib.import_module('..sizes', package='parts_of_mine.deep')",
+            "parts_of_mine/sizes.py",
+        ),
+        ("__import__(name='first_helper')", "second_helper.py"),
         ("import parts_of_mine.layers", "parts_of_mine/layers.py"),
         ("import parts_of_mine.layers", "parts_of_mine/__init__.py"),
         ("from parts_of_mine import layers", "parts_of_mine/sizes.py"),

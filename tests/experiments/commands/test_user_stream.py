@@ -46,6 +46,9 @@ bare = [x, y], [(images[9:18], y)]
 empty = [], [(x, y)]
 wide = [(x[:, :4], y)], [(images[9:18, :4], y)]
 infinite = [(x.reshape(9, -1) + np.inf, y)], [(images[9:18].reshape(9, -1) * 1.0, y)]
+half = [(np.where(np.eye(9, 64) > 0, np.inf, x.reshape(9, -1)).astype(np.float16), y)]
+infinite_half = half, [(images[9:18].reshape(9, -1).astype(np.float16), y)]
+signs = [(x, y.astype(np.int64)), (x, y.astype(np.uint64))], [(images[9:18], y)]
 mixed = [(x, y), (x[:, :4], y)], [(images[9:18], y)]
 single = [(images[:4], labels[:4])], [(images[9:18], y)]
 """
@@ -182,6 +185,8 @@ def test_other_arrays_of_the_same_file_train_again(tmp_path):
         ("bare", r"training tasks: number 0 is ndarray; give \(images, labels\)"),
         ("empty", r"training tasks are empty; give a list of \(images, labels\)"),
         ("infinite", "features of row 0 of pair 0, training tasks first, are not all"),
+        ("infinite_half", r"row 0 of pair 0, .* are not all numbers of at most 1e\+30; leave"),
+        ("signs", "labels have the types int64, uint64, which .*; give all tasks one type$"),
         ("mixed", "number 1 has dtype uint8 and shape .*; give all tasks one type and shape"),
         ("single", "a class has one training image, which validation would take"),
         ("halves --tasks 2", "--tasks is not for halves, whose file has the tasks; leave it out"),

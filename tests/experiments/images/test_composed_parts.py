@@ -217,9 +217,9 @@ def test_options_that_were_given_are_taken_out_of_a_list(digits, inputs, rest):
 
 def test_options_of_parts_without_a_name_are_distinguished(tmp_path):
     """Data, network and scale of facts are three of them."""
-    words = ["facts", "--side", "8", "--scenes", "60", "20", "--tasks", "2"]
+    words = ["facts", "--side", "8", "--scenes", "60", "20", "--facts", "30", "--tasks", "2"]
     first, *_ = load_benchmarks(options_of("run", [*words, "--runs", str(tmp_path)])).values()
-    assert first.selection.words.startswith("Given by the user: scenes, side, tasks. ")
+    assert first.selection.words.startswith("Given by the user: scenes, side, facts, tasks. ")
 
 
 @pytest.mark.parametrize("use", ["evaluation", "validation"])

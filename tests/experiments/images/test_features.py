@@ -90,7 +90,7 @@ def test_features_are_computed_once(tmp_path, trunk):
 ON_THEM = {
     "icifar": ("--classes 4 --tasks 2 --per-class 4 2", "class-incremental"),
     "core50-nc": ("--frames 2", "NC"),
-    "facts": ("--scenes 60 20", "random"),
+    "facts": ("--scenes 60 20 --facts 30", "random"),
 }
 
 

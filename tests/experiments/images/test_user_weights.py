@@ -11,6 +11,7 @@ import pytest
 from everlight.continual.methods.registry import METHODS
 from everlight.trees import named_leaves
 from everlight_data.errors import DataError, MissingDataError
+from everlight_data.pretrained.user_weights import load_user_weights
 from everlight_experiments.continual.benchmarks.run_data import SequenceId
 from everlight_experiments.images.benchmark import compose
 from everlight_experiments.images.config import DIGITS
@@ -106,6 +107,38 @@ def test_arrays_without_the_names_of_collections_are_parameters(tmp_path):
     tree = weights_of(tmp_path, "Linen", 4)
     with pytest.raises(DataError, match="missing: norm/mean, norm/var"):
         setup_of(tmp_path, "Linen", save(tmp_path, tree["params"], "npz"))
+
+
+def save_items(folder, step=3, **items):
+    """Save a step of several items: the values that fill their only array."""
+    trees = {name: {"kernel": np.full(2, value, np.float32)} for name, value in items.items()}
+    with ocp.CheckpointManager(folder) as manager:
+        saved = {name: ocp.args.StandardSave(tree) for name, tree in trees.items()}
+        manager.save(step, args=ocp.args.Composite(**saved))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        ({"ema_params": 0, "params": 1, "state": 2}, 1),
+        ({"ema_params": 0, "state": 2}, 2),
+        ({"network": 3}, 3),
+    ],
+)
+def test_the_item_of_parameters_is_read_beside_others_and_files_are_no_steps(
+    tmp_path, items, value
+):
+    folder = save_items(tmp_path / "steps", **items)
+    (folder / "7").write_text("no folder")
+    assert load_user_weights(folder).params["kernel"].tolist() == [value, value]
+
+
+def test_several_items_without_a_known_name_are_refused(tmp_path):
+    folder = save_items(tmp_path / "steps", ema_params=0, network=1)
+    message = r"steps/3 holds the checkpoints ema_params, network\. Give the folder of one\.$"
+    refused(message, lambda: load_user_weights(folder), DataError)
+    assert load_user_weights(folder / "3" / "network").params["kernel"].tolist() == [1, 1]
 
 
 def test_a_folder_without_a_checkpoint_and_damaged_weights_are_refused(tmp_path):

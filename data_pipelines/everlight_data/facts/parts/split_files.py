@@ -20,7 +20,7 @@ from PIL import Image
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.formats.files import leads_outside
 from everlight_data.formats.pictures import opaque, opened_image
-from everlight_data.formats.tables import read_columns
+from everlight_data.formats.tables import read_columns, read_numbered_columns
 from everlight_data.names import name_first
 from everlight_data.texts import one_line
 
@@ -78,7 +78,7 @@ def read_split(folder: Path) -> FactSplit:
     Raises:
       MissingDataError: the folder or one of a task's three files is missing.
       DataError: a column or cell is missing or unreadable, or a fact is not S, SP or SPO. Or a fact
-        or id occurs twice, or a sample's id is not a fact of its task.
+        or id occurs twice, a sample names no image, or its id is not a fact of its task.
     """
     count = _count_tasks(folder)
     tables = [_read_facts(folder / f"B{number}_facts.csv") for number in range(1, count + 1)]
@@ -225,15 +225,19 @@ def _read_samples(
     replaced = folder / f"B{task}_BD_complete_{part}.csv"
     if replaced.exists() and not path.exists():
         path = replaced
-    rows = read_columns(path, ("image_links", "id"), _REMEDY)
-    numbers = [_number(text, path) for _, text in rows]
+    rows = read_numbered_columns(path, ("image_links", "id"), _REMEDY)
+    numbers = [_number(text, path) for _, (_, text) in rows]
     strange = [number for number in dict.fromkeys(numbers) if number not in table]
     if strange:
         raise DataError(
             f"{path} has ids that are not in B{task}_facts.csv: {name_first(strange)}. {_CORRECT}"
         )
     # Some of the authors' links stand in single quotes, which their loader takes away.
-    return [link.strip("'") for link, _ in rows], numbers
+    links = [link.strip("'") for _, (link, _) in rows]
+    for (line, _), link in zip(rows, links, strict=True):
+        if not Path(link).name:
+            raise DataError(f"{path}, line {line} names no image: {link!a}. {_CORRECT}")
+    return links, numbers
 
 
 def _join(

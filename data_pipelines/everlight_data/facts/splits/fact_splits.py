@@ -15,6 +15,7 @@ from everlight.continual import TaskSequence
 from everlight.metrics.ranking import Facts
 from everlight.scenarios.facts import Examples, fact_sequence
 from everlight.scenarios.facts_splits import SemanticSplit, random_split, semantic_split
+from everlight_data.errors import DataError
 from everlight_data.facts.glove import default_word_vectors
 from everlight_data.facts.parts.boxes import BoxedFacts, BoxedSamples, squares
 from everlight_data.facts.parts.fact_renderer import render_facts
@@ -159,12 +160,22 @@ def split_facts(
       size: facts, tasks and examples to choose.
       seed: seed of the random split.
       words: source of the word vectors.
+
+    Raises:
+      DataError: fewer facts than `size.facts` have training and test images, or a file of word
+        vectors cannot be read.
     """
     train, test = source.facts.train, source.facts.test
     everything = len(source.facts.facts)
     counts = [np.bincount(part.facts, minlength=everything) for part in (train, test)]
     chosen = np.arange(everything)
     if size.facts is not None:
+        usable = np.count_nonzero((counts[0] > 0) & (counts[1] > 0))
+        if size.facts > usable:
+            raise DataError(
+                f"facts={size.facts:,}, but {usable:,} facts of {data} have training and test "
+                f"images; give at most so many, or None for all {everything:,}"
+            )
         chosen = np.sort(np.argsort(-counts[0] * (counts[1] > 0), kind="stable")[: size.facts])
     facts = tuple(source.facts.facts[number] for number in chosen)
     pieces, vocabulary = number_pieces(facts)

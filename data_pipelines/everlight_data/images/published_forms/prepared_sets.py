@@ -38,7 +38,15 @@ from everlight_data.sets.data_set import (
     prepare_recipe,
 )
 from everlight_data.sets.image_set import ImageSet
-from everlight_data.sets.preparing import Files, Recipe, Source, matching
+from everlight_data.sets.preparing import (
+    MANIFEST,
+    Files,
+    Recipe,
+    Source,
+    is_whole,
+    matching,
+    read_manifest,
+)
 
 CLASSES_FILE = "classes.json"
 OFFICIAL, TFDS = "official", "TFDS"
@@ -102,6 +110,8 @@ def locate_published(name: str, row: DataSet) -> Path:
 def load_published(folder: Path, published: PublishedSet) -> ImageSet:
     """Load a prepared set; its name has the order of the samples if it is not the official one.
 
+    Files are compared with the hashes of the folder's manifest, if it has one.
+
     Raises:
       MissingDataError: a file is missing.
       DataError: a file is damaged, or is not of this set.
@@ -110,6 +120,11 @@ def load_published(folder: Path, published: PublishedSet) -> ImageSet:
     for file in published.files:
         if not (folder / file).exists():
             raise MissingDataError(f"{folder} lacks {file}. {remedy}")
+    for file, entry in read_manifest(folder).items():
+        if file in published.files and not is_whole(folder / file, entry):
+            raise DataError(
+                f"{folder / file} is damaged: it is not as {MANIFEST} beside it records. {remedy}"
+            )
     order, class_names = _read_classes(folder, remedy)
     images = load_idx(folder, _ordered_name(published, order), class_names)
     if fault := _fault(images, published):

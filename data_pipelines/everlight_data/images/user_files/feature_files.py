@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Shaped
+from jaxtyping import Bool, Shaped
 
 from everlight_data.errors import DataError
 from everlight_data.formats.arrays import dtype_and_shape, read_npz, take
@@ -95,6 +95,14 @@ def features_alone(file: str, test_every: int) -> LabelledFeatures:
     return LabelledFeatures(_note_features(path, rows.images), images, note)
 
 
+def is_unusable(values: Shaped[np.ndarray, "n f"]) -> Bool[np.ndarray, "n f"]:
+    """Return True at features that are not numbers of at most `MAX_FEATURE`."""
+    # The limit itself would be infinite in 16 bits.
+    limit = MAX_FEATURE if values.dtype != np.float16 else float(np.finfo(np.float16).max)
+    # Written so that NaN is unusable.
+    return ~((values <= limit) & (values >= -limit))
+
+
 def _note_features(path: Path, values: Shaped[np.ndarray, "n f"]) -> Features:
     note = f"{values.shape[1]:,} features of {printable(path.name)}"
     return Features(values, note, per_column=True)
@@ -109,10 +117,7 @@ def _read_features(file: str) -> FeatureFile:
     if values.ndim != 2 or values.dtype.kind not in "fiu" or not values.size:
         raise DataError(f"{path}: features have {dtype_and_shape(values)}. {_REMEDY}")
     check_shape(path, labels, "features", values.shape, _REMEDY)
-    # The limit itself would be infinite in 16 bits.
-    limit = MAX_FEATURE if values.dtype != np.float16 else float(np.finfo(np.float16).max)
-    # Written so that NaN is refused.
-    wrong = ~((values <= limit) & (values >= -limit))
+    wrong = is_unusable(values)
     if np.any(wrong):
         raise DataError(
             f"{path}: the features of row {np.argwhere(wrong)[0][0]} are not all numbers of at "

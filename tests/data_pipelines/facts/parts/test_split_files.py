@@ -136,6 +136,8 @@ def test_the_authors_own_files_are_read(tmp_path):
             "train/a.jpg,3",
             r"B2_train\.csv has ids that are not in B2_facts\.csv: 3\. Correct",
         ),
+        ("B1_train.csv", ",3", r"B1_train\.csv, line 4 names no image: ''\. Correct or remove"),
+        ("B1_train.csv", "\n'.',3", r"B1_train\.csv, line 5 names no image: '\.'\. Correct"),
         ("B2_test.csv", "train/a.jpg,3.5", r"B2_test\.csv has the id '3.5'"),
     ],
 )

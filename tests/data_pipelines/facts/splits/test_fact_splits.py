@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from everlight_data.errors import MissingDataError
+from everlight_data.errors import DataError, MissingDataError
 from everlight_data.facts.parts.word_vectors import MAX_NAMED, WordVectors, vectors_note
 from everlight_data.facts.splits.fact_splits import (
     PerFact,
@@ -18,6 +18,7 @@ from everlight_data.facts.splits.fact_splits import (
 )
 from everlight_data.facts.splits.published_splits import published_scales
 from tests.data_pipelines.facts.splits.small_split import small_split
+from tests.refusals import refused
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +54,17 @@ def test_scenes_that_choose_hyperparameters_are_held_out_whole():
     assert len(divided.train.fact) == 60 * 4
     words = [source.facts.facts[number] for number in source.facts.train.facts]
     assert [divided.facts[number] for number in divided.train.fact] == words
+
+
+def test_more_facts_than_have_training_and_test_images_are_refused():
+    source = load_source("procedural", 60, 20, 0)
+    usable = len({*source.facts.train.facts.tolist()} & {*source.facts.test.facts.tolist()})
+    size = Size(usable, 2, PerFact(100, 100))
+    divided = split_facts(source, "procedural", size, 0)
+    assert set(divided.train.fact) == set(divided.test.fact) == set(range(usable))
+    message = rf"facts={usable + 1}, but {usable} facts of procedural have .*; give at most so many"
+    larger = size._replace(facts=usable + 1)
+    refused(message, lambda: split_facts(source, "procedural", larger, 0), DataError)
 
 
 def test_photographs_take_the_place_of_rendered_images(tmp_path):
