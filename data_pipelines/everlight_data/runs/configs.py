@@ -147,7 +147,7 @@ def _commit() -> str | None:
 
 
 def _ask_git(*words: str) -> str | None:
-    """Return what git prints in this file's folder; None if it fails, prints nothing or is absent."""
+    """Return what git prints in this file's folder; None if it fails or is absent."""
     command = ("git", "-C", str(Path(__file__).parent), *words)
     try:
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
