@@ -17,6 +17,21 @@ def test_nan_counts_as_masked(rng):
     np.testing.assert_allclose(untrained_model("SoG")(image), expected, rtol=1e-6)
 
 
+@pytest.mark.parametrize("side", [20, 60])
+@pytest.mark.parametrize("channels", [0, slice(None)])
+def test_nan_that_is_not_masked_gives_no_estimate(rng, side, channels):
+    image = rng.uniform(0.1, 0.9, (side, side, 3)).astype(np.float32)
+    image[3, 3, channels] = np.nan
+    with pytest.raises(UnsuitableImageError, match="an unmasked pixel is not finite"):
+        untrained_model("SoG")(image, np.ones((side, side), bool))
+
+
+@pytest.mark.parametrize(("value", "fault"), [(np.nan, "no pixel is"), (np.inf, "a pixel is inf")])
+def test_an_image_without_finite_maximum_is_refused(value, fault):
+    with pytest.raises(UnsuitableImageError, match=fault):
+        untrained_model("SoG")(np.full((60, 60, 3), value))
+
+
 def test_an_image_whose_edges_are_masked_has_no_estimate(rng):
     image = rng.uniform(0.1, 0.9, (40, 60, 3)).astype(np.float32)
     image[::4, ::4] = 1

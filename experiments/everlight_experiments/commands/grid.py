@@ -323,14 +323,14 @@ def state_best_rank(
     ranked = [name for name in full if name not in references] or full
     best = min(ranked, key=lambda name: np.mean(ranks[name]))
     benchmarks = len(ranks[best])
-    among = f", of those that ran in {counted(most, 'column')}" * (len(full) < len(ranks))
+    compared = f"Of the methods that ran in {counted(most, 'column')}, which"
     leader = f"{best}, {np.mean(ranks[best]):.2f}"
     if benchmarks > 1:
         highest = float(max(max(values, default=1) for values in ranks.values()))
         leader = f"{best}, {interval_cell(np.array(ranks[best]), 1.0, highest, 2)}"
     return (
-        "Which continual-learning method has the best mean rank over "
-        f"{counted(benchmarks, 'benchmark')}{among}?",
+        f"{compared if len(full) < len(ranks) else 'Which continual-learning method'} has the best "
+        f"mean rank over {counted(benchmarks, 'benchmark')}?",
         f"Best mean rank{', with 95% interval' * (benchmarks > 1)}: {leader}.",
         f"Baseline, naive: {np.mean(ranks['naive']):.2f}.",
     )

@@ -22,7 +22,7 @@ Without a mask, White Patch and Shades-of-Gray err 2 to 3 degrees more on NUS th
 def below_saturation(
     image: Float[Array, "h w 3"], white: PositiveFloat = 1.0
 ) -> Bool[Array, "h w"]:
-    """Return which pixels have all channels below `SATURATION` of `white`; none of NaN has."""
+    """Return which pixels have all channels below `SATURATION` of `white`, and none that is NaN."""
     return largest_value(image, axis=-1) < SATURATION * white
 
 

@@ -33,7 +33,7 @@ def with_ema(strategy: Strategy, decay: UnitInterval) -> Strategy:
     Steps do not change. Values that the strategy sets itself when a task begins or ends, such as
     the weights of new classes, are taken into the average as they are. Functions that prepare an
     evaluation, such as means of features, receive the average. If they train it (`review_memory`),
-    the result is the new average, and training continues from the network without it. Integers are
+    the result is the new average, and training continues from the network as it was. Integers are
     not averaged. Where the strategy predicts only from its memory, the average has no effect.
 
     Args:

@@ -20,6 +20,7 @@ from everlight.color.illuminant_registry import ESTIMATORS
 from everlight.color.moments import pixel_moments
 from everlight.color.thumbnails import below_saturation, place_on_canvas, shrink_image
 from everlight.errors import ArgumentError
+from everlight.extrema import largest_value
 from everlight.illuminant.illuminant_interval import (
     ChromaticityInterval,
     IntervalScale,
@@ -152,13 +153,14 @@ class ImageModel:
 
         Args:
           image: linear raw colours of any size, 0 at the black level, without white balance.
-          mask: mask of valid pixels; by default pixels are valid below 95% of the image's maximum,
-            which NaN is not.
+          mask: mask of valid pixels; by default pixels are valid whose channels are all
+            below 95% of the image's maximum and none is NaN.
           capture: vector of the image's capture, such as `everlight.color.lux_feature`, for a model
             with `captures`.
 
         Raises:
-          UnsuitableImageError: all pixels are masked or black, or a vector is missing or not read.
+          UnsuitableImageError: all pixels are masked or black; without a mask one is infinite; or
+            a vector is missing or not read.
         """
         if self.captures and capture is None:
             raise UnsuitableImageError(
@@ -182,9 +184,14 @@ class ImageModel:
         """Return the image as the model reads it; arguments as of `describe`."""
         image = jnp.asarray(image, jnp.float32)
         if mask is None:
-            mask = below_saturation(image, max(float(jnp.nanmax(image)), 1e-30))
+            peak = float(jnp.nanmax(image))
+            if not np.isfinite(peak):
+                fault = "a pixel is infinite" if np.isinf(peak) else "no pixel is finite"
+                raise UnsuitableImageError(f"{fault}; give an image of finite numbers, or a mask")
+            mask = below_saturation(image, max(peak, 1e-30))
         small = shrink_image(image, jnp.asarray(mask, bool), self.side)
-        lit = small.mask & (jnp.max(small.image, axis=-1) > 0)
+        # NaN is not black: it stays, and the image has no estimate.
+        lit = small.mask & ~(largest_value(small.image, axis=-1) <= 0)
         return place_on_canvas(MaskedImage(small.image, lit), self.side)
 
     def estimate(

@@ -32,7 +32,7 @@ class Metric(NamedTuple):
     """Function that returns an array with these axes; a diverged run has NaN without a call."""
     axes: tuple[Axis, ...] = ()
     meaning: str = ""
-    """Definition in one sentence, for the report."""
+    """Definition in one sentence, for the report, which draws matrices of shares in [0, 1]."""
     works_on_first_tasks: bool = False
     """True if it is also defined for a run of fewer tasks, its first ones."""
 
@@ -79,17 +79,22 @@ class Metrics(NamedTuple):
           DataError: the message has the name and the first such value.
         """
         drawn = (m.name for m in self.others if m.meaning and m.axes == ("time", "task"))
-        for name in (*self.scores, self.score_by_task.name, *drawn):
+        for name in (*self.scores, self.score_by_task.name):
             refuse_other_than_shares(name, values[name])
+        for name in drawn:
+            way_out = "give shares in [0, 1], or a metric without a meaning, which no report draws"
+            refuse_other_than_shares(name, values[name], "metric", way_out)
 
 
-def refuse_other_than_shares(name: str, values: Any) -> None:
-    """Refuse a score with a value outside [0, 1], on which reports show scores; NaN is allowed.
+def refuse_other_than_shares(
+    name: str, values: Any, kind: str = "score", way_out: str = "give shares in [0, 1]"
+) -> None:
+    """Refuse a metric with a value outside [0, 1], as reports show scores; NaN is allowed.
 
     Raises:
-      DataError: the message has the name and the first such value.
+      DataError: the message has the kind, the name, the first such value and the way out.
     """
     values = np.ravel(np.asarray(values, float))
     outside = values[np.abs(values - 0.5) > 0.5 + ROUNDING]
     if len(outside):
-        raise DataError(f"the score {name!a} has {outside[0]:g}; give shares in [0, 1]")
+        raise DataError(f"the {kind} {name!a} has {outside[0]:g}; {way_out}")
