@@ -62,6 +62,9 @@ def ordering_verdict(ordering: Ordering, values: report.Values) -> Verdict:
         first, second = ([pair[place] for pair in pairs] for place in (0, 1))
     if not first or not second:
         return not_run({cell.method for cell in cells if cell not in known})
+    # Scales may have other numbers of seeds; the first seeds are those of all.
+    fewest = min(map(len, known.values()))
+    known = {cell: scores[:fewest] for cell, scores in known.items()}
     upper, lower = (np.stack([known[cell] for cell in side]) for side in (first, second))
     if np.isnan([*upper, *lower]).all(axis=1).any():
         return not_run(["test examples of such facts"])

@@ -38,8 +38,8 @@ from everlight_experiments.facts.config import (
     PaperScale,
     Scale,
 )
-from everlight_experiments.facts.paper import PAPER, findings
-from everlight_experiments.facts.published_claims import ORDERINGS
+from everlight_experiments.facts.paper import PAPER, findings, ordering_verdict
+from everlight_experiments.facts.published_claims import ORDERINGS, Ordering, Quantity
 from everlight_experiments.facts.published_tables import PRINTED
 from everlight_experiments.run_folder.config_options import with_config
 from tests.data_pipelines.facts.parts.split_files import write_split
@@ -234,3 +234,23 @@ def test_a_method_that_ran_at_the_first_scale_alone_is_missing_at_the_second():
     assert row()[0] == "0 of 1"
     del values["large-scale, random"]["joint"]
     assert row() == ["–", "not run: joint"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "numbers"),
+    [
+        ("all", "MAS (random) 40.00; MAS (semantic) 30.00"),
+        ("each", "MAS (random) 40.00, MAS (semantic) 30.00"),
+        ("mean", "40.00 against 30.00"),
+    ],
+)
+def test_scales_with_other_numbers_of_seeds_are_compared_in_those_of_both(rule, numbers):
+    """Of the first two seeds one is above its partner; the third has no partner."""
+    mid, large = Quantity("mid-scale", "random", "MAS"), Quantity("large-scale", "semantic", "MAS")
+    values = {
+        mid.column: {"MAS": {GENERALISED: np.array([0.6, 0.2, 0.9])}},
+        large.column: {"MAS": {GENERALISED: np.array([0.3, 0.3])}},
+    }
+    verdict = ordering_verdict(Ordering("", (mid,), (large,), rule, ""), values)
+    assert verdict.holds.tolist() == [True, False]
+    assert verdict.numbers == numbers
