@@ -21,6 +21,7 @@ from everlight.continual import Protocol, fixed_steps_protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight.scenarios.core50 import Level
+from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.config import (
     UNNAMED,
     BenchmarkConfig,
@@ -228,16 +229,18 @@ class PaperConfig:
     """Largest number of runs of cumulative in NI, NC and NIC."""
 
     def check_changed(self, options: Sequence[str]) -> None:
-        """Refuse options of scenarios that are not run.
+        """Refuse options of scenarios that are not run, and a scenario that is named twice.
 
         Raises:
           DataError: the message has the first of them and the remedy.
         """
-        others = {scenario.lower(): scenario for scenario in SCENARIOS}
         for scenario in self.scenarios:
-            del others[scenario.lower()]
+            if self.scenarios.count(scenario) > 1:
+                raise DataError(f"--scenarios has {scenario} twice; give it once")
         reasons = {
-            option: f"without --scenarios {name}; leave it out" for option, name in others.items()
+            scenario.lower(): f"without --scenarios {scenario}; leave it out"
+            for scenario in SCENARIOS
+            if scenario not in self.scenarios
         }
         if {*self.scenarios} == {"NI"}:
             reasons["gain"] = "without --scenarios NC or NIC; leave it out"

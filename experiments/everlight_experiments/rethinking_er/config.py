@@ -22,7 +22,7 @@ from everlight_experiments.continual.benchmarks.statements import general_statem
 from everlight_experiments.images.config import Config, MethodSettings
 from everlight_experiments.images.methods.published import SETTING_OPTIONS, settings_of
 from everlight_experiments.images.methods.published_settings import PUBLISHED
-from everlight_experiments.run_folder.options import Counts, Preset
+from everlight_experiments.run_folder.options import Counts, Preset, check_methods
 
 
 def _change_arguments(name: str, **arguments: Any) -> Method:
@@ -92,11 +92,12 @@ class PaperConfig:
     """Number of evaluation seeds, each with its own initial network and order of samples."""
 
     def check_changed(self, options: Sequence[str]) -> None:
-        """Refuse options that the settings of methods to train replace.
+        """Refuse options that the settings of methods to train replace, and unknown methods.
 
         Raises:
           DataError: the message has the first of them and the remedy.
         """
+        check_methods(self.methods, PAPER_METHODS)
         rows = authors_settings(self.buffer_sizes[0])
         for option in options:
             if option == "buffer-size":

@@ -79,6 +79,11 @@ def test_options_of_scenarios_that_do_not_run_are_refused(tmp_path, words, reaso
     refused(f"^{option} is not read {reason}", lambda: CORE50.run(options), DataError)
 
 
+def test_a_scenario_that_is_named_twice_is_refused():
+    config = replace(CORE50.presets["demo"], scenarios=("NC", "NI", "NI"))
+    refused("^--scenarios has NI twice; give it once$", lambda: config.check_changed([]), DataError)
+
+
 def test_options_of_scenarios_that_run_are_not_refused():
     config = replace(CORE50.presets["demo"], scenarios=("NI", "NC"))
     config.check_changed(["ni.first", "nc.later-rate", "gain", "scenarios"])

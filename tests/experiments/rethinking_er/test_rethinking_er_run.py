@@ -82,6 +82,7 @@ def test_a_method_without_settings_has_the_benchmark_s():
         ("--learning-rate 0.5", "--learning-rate is not read by SGD, joint, .*; leave it out"),
         ("--replay-batch-size 5", "--replay-batch-size is not read by ER, .*; leave it out"),
         ("--weight-decay 0.1", "--weight-decay is not read by iCaRL: .*; leave it out"),
+        ("--methods ER Foo --learning-rate 0.3", r"no method 'Foo'\. There are 'SGD', 'joint',"),
     ],
 )
 def test_options_that_the_authors_settings_replace_are_refused(words, message, tmp_path):
