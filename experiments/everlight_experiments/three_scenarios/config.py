@@ -9,7 +9,7 @@ Coefficients and lengths are those of `param_values.py` (GMvandeVen/continual-le
 e6d795a), which the authors selected on one seed by the tests of each scenario.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from flax.core import FrozenDict
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
-from everlight_experiments.continual.benchmarks.config import UNNAMED
+from everlight_experiments.continual.benchmarks.config import UNNAMED, refuse_options
 from everlight_experiments.continual.benchmarks.run_data import Seeds
 from everlight_experiments.continual.benchmarks.statements import general_statement
 from everlight_experiments.images.config import Config, MethodSettings
@@ -100,6 +100,15 @@ class PaperConfig:
     the network of the other methods."""
     seeds: Seeds = 20
     """Number of evaluation seeds, each with its own order of classes and initial network."""
+
+    def check_changed(self, options: Sequence[str]) -> None:
+        """Refuse options of streams, which the scenarios set.
+
+        Raises:
+          DataError: the message has the first of them and the remedy.
+        """
+        by_scenarios = "here, where the scenarios set it; leave it out"
+        refuse_options(options, dict.fromkeys(("stream", "stream-draws"), by_scenarios))
 
     def column_of(self, scenario: Scenario) -> TableColumn:
         """Return the methods of a scenario, with the authors' settings for it.

@@ -2,7 +2,11 @@
 
 from everlight_experiments.continual.report import reproduction
 from everlight_experiments.images.table_columns import ReferenceTable, table_paper
-from everlight_experiments.three_scenarios.config import PAPER_METHODS, PAPER_PRESETS
+from everlight_experiments.three_scenarios.config import (
+    PAPER_METHODS,
+    PAPER_PRESETS,
+    PaperConfig,
+)
 from everlight_experiments.three_scenarios.published_tables import CODE
 
 CITATION = (
@@ -35,4 +39,4 @@ PAPER = table_paper(
         "Settings of the authors' code.",
         is_comparable=lambda config: config.benchmark.data == "mnist",
     ),
-)
+)._replace(check_changed=PaperConfig.check_changed)

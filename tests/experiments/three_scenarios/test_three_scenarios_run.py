@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
 from everlight_experiments.continual.benchmarks.benchmark import Request
 from everlight_experiments.images.config import config_of
@@ -12,6 +13,7 @@ from everlight_experiments.images.data import load_inputs
 from everlight_experiments.three_scenarios import config as settings
 from everlight_experiments.three_scenarios import paper
 from tests.experiments.command_runs import arrays_of
+from tests.refusals import refused
 
 FULL = settings.PAPER_PRESETS["paper"]
 
@@ -109,3 +111,12 @@ def test_numbers_of_the_authors_code_are_of_methods_of_the_command():
         assert reference.method in FULL.methods
         assert reference.column in FULL.scenarios
         assert 0 < reference.code.mean < 1
+
+
+@pytest.mark.parametrize("words", ["--stream permuted", "--stream-draws seeded"])
+def test_options_of_streams_are_refused_since_the_scenarios_set_them(words, tmp_path):
+    options = options_of("paper three-scenarios", [*words.split(), "--runs", str(tmp_path)])
+    option = words.split()[0]
+    message = f"^{option} is not read here, where the scenarios set it; leave it out$"
+    refused(message, lambda: paper.PAPER.run(options), DataError)
+    assert not [*tmp_path.iterdir()]
