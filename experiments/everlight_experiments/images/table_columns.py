@@ -62,6 +62,20 @@ def experiment_of(
     return Experiment(benchmarks, jobs)
 
 
+def has_benchmark_of(config: Config, known: Config) -> bool:
+    """Return True if data, tasks, network, training and memory are those of the known numbers."""
+    return all(getattr(config, name) == getattr(known, name) for name in _COMPARED)
+
+
+_COMPARED = (
+    *("data", "classes", "first_class", "per_class", "side", "pixels", "normalization"),
+    *("features", "tasks", "order", "cycles", "unevenness", "stream", "label_noise", "shots"),
+    *("net", "pretrained", "dropout", "augmentation", "initialization", "loss_classes"),
+    *("optimizer", "learning_rate", "weight_decay", "protocol", "compute_budget", "ema_decay"),
+    *("replay_batch_size", "validation_fraction", "exemplars_per_class"),
+)
+
+
 class PaperConfig(Protocol):
     """Configuration of a paper with a table."""
 
@@ -84,10 +98,10 @@ class ReferenceTable(NamedTuple, Generic[C]):
     causes: Mapping[str, str] = {}
     """Causes of differences that an experiment showed, by method, or by method and column."""
     is_comparable: Callable[[C], bool] = lambda config: True
-    """Function from the configuration to True if its data are the paper's."""
+    """Function from the configuration to True if its benchmark is the paper's."""
 
     def comparisons(self, results: Results[C, None]) -> list[reproduction.PublishedComparison]:
-        """Return the known numbers and everlight's; none where the data are not the paper's."""
+        """Return the known numbers and everlight's; none where the benchmark is another one."""
         references = self.references if self.is_comparable(results.config) else []
         return reproduction.compare_scores(references, results.outcomes)
 
@@ -111,8 +125,8 @@ class ReferenceTable(NamedTuple, Generic[C]):
         comparisons = self.comparisons(results)
         if not comparisons:
             raise DataError(
-                "--check: no number was compared, since the run's data or methods are not those of "
-                "the known table; the report is written"
+                "--check: no number was compared, since the run's data, settings or methods differ "
+                "from the known table's; the report is written"
             )
         return reproduction.unexplained_lines(comparisons, self.causes)
 

@@ -5,10 +5,12 @@ from everlight_experiments.images.table_columns import (
     ReferenceTable,
     TableColumn,
     column_name,
+    has_benchmark_of,
     methods_with,
     table_paper,
 )
 from everlight_experiments.rethinking_er.config import (
+    FASHION,
     PAPER_METHODS,
     PAPER_PRESETS,
     PaperConfig,
@@ -63,7 +65,7 @@ TABLE = ReferenceTable(
     SOURCE,
     "Settings of the authors' code; online EWC and SI have those of Mammoth for split MNIST.",
     CAUSES,
-    is_comparable=lambda config: config.benchmark.data == "fashion-mnist",
+    is_comparable=lambda config: has_benchmark_of(config.benchmark, FASHION),
 )
 PAPER = table_paper(
     "rethinking-er",

@@ -12,6 +12,7 @@ from everlight_experiments.continual.report.reproduction import PublishedCompari
 from everlight_experiments.images.config import MethodSettings, config_of
 from everlight_experiments.rethinking_er import config as settings
 from everlight_experiments.rethinking_er import paper
+from everlight_experiments.three_scenarios import paper as three_scenarios
 from tests.experiments.command_runs import arrays_of
 from tests.refusals import refused
 
@@ -104,8 +105,32 @@ def test_check_ends_with_the_differences_that_have_no_cause(finished):
     options = options_with(report.parent.parent, "--check")
     with pytest.raises(SystemExit, match=r"ER, buffer of 50: .* standard errors from the publish"):
         with_known.run(options)
-    with pytest.raises(DataError, match="no number was compared, since the run's data"):
+    with pytest.raises(
+        DataError, match="no number was compared, since the run's data, settings or"
+    ):
         paper.PAPER.run(options)
     causes["ER"] = "these are digits"
     assert with_known.run(options) == report
     assert "these are digits" in report.read_text()
+
+
+@pytest.mark.parametrize("name", ["rethinking-er", "three-scenarios"])
+@pytest.mark.parametrize(
+    ("words", "comparable"),
+    [
+        ("--preset demo", False),
+        ("--preset small", True),
+        ("--preset paper", True),
+        ("--preset small --seeds 1 --methods ER", True),
+        ("--preset small --tasks 2", False),
+        ("--preset small --per-class 100 50", False),
+        ("--preset small --label-noise 0.5", False),
+        ("--preset small --imbalance 10", False),
+        ("--preset small --net mlp:8", False),
+        ("--preset small --epochs 2", False),
+        ("--preset small --batch-size 7", False),
+    ],
+)
+def test_known_numbers_are_compared_with_runs_of_the_same_benchmark(name, words, comparable):
+    table = {"rethinking-er": paper.TABLE, "three-scenarios": three_scenarios.TABLE}[name]
+    assert table.is_comparable(options_of(f"paper {name}", words.split()).config) is comparable
