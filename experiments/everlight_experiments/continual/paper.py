@@ -228,7 +228,7 @@ class Paper(NamedTuple, Generic[C, D]):
         """
         changed = given_options(options)
         self.check_changed(options.config, changed)
-        for part in vars(options.config).values():
+        for part in (options.config, *vars(options.config).values()):
             if isinstance(part, BenchmarkConfig):
                 refuse_options(changed, part.unread())
         folder = RunFolder("paper", self.name, options, shared=True)

@@ -9,7 +9,7 @@ Presets:
   paper: all examples of VRD at 64 pixels, a wider network, more epochs; meant for an accelerator.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
@@ -25,6 +25,7 @@ from everlight_experiments.continual.benchmarks.config import (
     Features,
     Replay,
     Side,
+    refuse_options,
     unread_of_protocol,
 )
 from everlight_experiments.continual.benchmarks.run_data import Seeds
@@ -146,6 +147,19 @@ class PaperConfig:
     seeds: Seeds | None = None
     """Number of evaluation seeds of every benchmark; None is each benchmark's own."""
     chosen: Statements = NOTHING_TUNED
+
+    def check_changed(self, options: Sequence[str]) -> None:
+        """Refuse options that no benchmark of the paper reads.
+
+        Raises:
+          DataError: the message has the first of them and the remedy.
+        """
+        for name, scale in self.scales.items():
+            protocol = {
+                f"{name}.{option}": reason.replace("--", f"--{name}.")
+                for option, reason in unread_of_protocol(scale.scale.protocol).items()
+            }
+            refuse_options(options, scale_config(self, name).unread() | protocol)
 
 
 def _last(epochs: int, batch_size: int) -> Protocol:

@@ -1,16 +1,20 @@
 """Options that the benchmark of a command does not read are refused, if the user gave them."""
 
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 
 from everlight_data.errors import DataError
-from everlight_experiments.cl_metrics.paper import PAPER
+from everlight_experiments.cl_metrics.paper import PAPER as CL_METRICS
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
 from everlight_experiments.continual.benchmarks.config import refuse_options
 from everlight_experiments.core50.paper import PAPER as CORE50
+from everlight_experiments.core50_static.paper import PAPER as CORE50_STATIC
+from everlight_experiments.facts.paper import PAPER as FACTS
 from everlight_experiments.run_folder.config_options import given_options
+from everlight_experiments.run_folder.options import Preset
 from everlight_experiments.usage import parse_options
 from tests.refusals import refused
 
@@ -49,6 +53,7 @@ UNREAD = {
     "facts --data vrd --scenes 9 9": "without --data procedural; leave it out",
     "facts --splits mine --scenes 9 9": "with --splits; leave it out",
 }
+PAPERS = {"cl-metrics": CL_METRICS, "core50-static": CORE50_STATIC, "facts": FACTS}
 
 
 @pytest.mark.parametrize(("words", "reason"), UNREAD.items())
@@ -58,10 +63,50 @@ def test_options_of_another_variant_are_refused(tmp_path, words, reason):
     refused(f"^{option} is not read {reason}", lambda: load_benchmarks(options), DataError)
 
 
-def test_papers_refuse_them_too(tmp_path):
-    words = ["--online-batch", "3", "--runs", str(tmp_path)]
-    options = parse_options(PAPER.options(words), words)
-    refused("^--online-batch is not read without", lambda: PAPER.run(options), DataError)
+@pytest.mark.parametrize(
+    ("paper", "words", "reason"),
+    [
+        (
+            "cl-metrics",
+            "--online-batch 3",
+            "without --setting online; leave it out, or give that setting",
+        ),
+        ("core50-static", "--partial", "without --data core50; leave it out"),
+        ("core50-static", "--preset paper --hidden 5", "with --net Mid-CaffeNet; leave it out"),
+        ("facts", "--memory-limit 9", "without --splits; leave it out"),
+        ("facts", "--data vrd --scenes 9 9", "without --data procedural; leave it out"),
+        (
+            "facts",
+            "--preset small --large-scale.plateau-patience 3",
+            "without --large-scale.plateau-factor; give this too",
+        ),
+    ],
+)
+def test_papers_refuse_them_too(tmp_path, paper, words, reason):
+    options = options_of(f"paper {paper}", [*words.split(), "--runs", str(tmp_path)])
+    *_, option = [word for word in words.split() if word.startswith("--")]
+    refused(f"^{option} is not read {reason}$", lambda: PAPERS[paper].run(options), DataError)
+
+
+@pytest.mark.parametrize(
+    ("paper", "words"),
+    [
+        *((paper, f"--preset {preset}") for paper in PAPERS for preset in get_args(Preset)),
+        ("core50-static", "--hidden 9 --frames 9 --pretraining.epochs 9"),
+        ("core50-static", "--preset paper --partial"),
+        ("facts", "--splits mine --memory-limit 9"),
+        ("facts", "--scenes 9 9 --mid-scale.plateau-factor 0.5 --mid-scale.plateau-patience 3"),
+    ],
+)
+def test_papers_read_their_presets_and_other_options(tmp_path, paper, words):
+    """The experiment begins after the options are checked."""
+    options = options_of(f"paper {paper}", [*words.split(), "--runs", str(tmp_path)])
+
+    def begin(*arguments):
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        PAPERS[paper]._replace(experiment=begin).run(options)
 
 
 @pytest.mark.parametrize(

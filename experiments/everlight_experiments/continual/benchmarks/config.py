@@ -49,8 +49,8 @@ def refuse_options(options: Iterable[str], unread: Mapping[str, str]) -> None:
       DataError: the message has the first of them and the remedy.
     """
     for option in options:
-        if (part := part_of(option)) in unread:
-            raise DataError(f"--{option} is not read {unread[part]}")
+        if reason := unread.get(option, unread.get(part_of(option))):
+            raise DataError(f"--{option} is not read {reason}")
 
 
 def unread_of_protocol(protocol: Protocol) -> dict[str, str]:
