@@ -44,7 +44,9 @@ def write_plasticity_report(
     part = max(1, next(iter(rows.values()))[score].shape[1] // 10)
     early = {name: scores[score][:, :part].mean(axis=1) for name, scores in rows.items()}
     late = {name: scores[score][:, -part:].mean(axis=1) for name, scores in rows.items()}
-    ordered = sorted(late, key=lambda name: -sign * late[name].mean())
+    # Rows without a finite score come last.
+    means = {name: sign * values.mean() for name, values in late.items()}
+    ordered = sorted(means, key=lambda name: -np.nan_to_num(means[name], nan=-np.inf))
     drawn = ordered[:ROWS]
     if "naive" in ordered[ROWS:]:
         drawn = [*drawn[:-1], "naive"]
@@ -62,33 +64,51 @@ def write_plasticity_report(
 
 
 def answer(score: str, sign: int, early: BySeed, late: BySeed) -> tuple[str, ...]:
-    """Return the question, the best row and those level with it, and whether naive loses.
+    """Return the question, the best row and those level with it, diverged rows, and naive's loss.
+
+    A diverged row has a score that is not finite; it is not compared.
 
     Args:
       score: name of the score.
       sign: 1 if greater scores are better, else −1.
       early, late: mean score of each row and seed in the first and in the last tenth of the tasks.
     """
-    best = max(late, key=lambda name: sign * late[name].mean())
-    level = [
-        name for name in late if name != best and not _is_above(sign * (late[best] - late[name]))
-    ]
-    others = f"; the seeds do not separate it from {_name_list(level)}" if level else ""
-    sentences = [
-        "Which method keeps the ability to learn?",
-        f"{best} has the {'highest' if sign > 0 else 'lowest'} {score} in the last tenth of the "
-        f"tasks, {spread(late[best])}, and had {spread(early[best])} in the first tenth{others}.",
-    ]
-    if "naive" in late:
+    finite = {
+        name: values
+        for name, values in late.items()
+        if np.isfinite(values).all() and np.isfinite(early[name]).all()
+    }
+    sentences = ["Which method keeps the ability to learn?"]
+    if finite:
+        sentences.append(_best_sentence(score, sign, early, finite))
+    if diverged := [name for name in late if name not in finite]:
+        sentences.append(
+            f"Diverged, without a finite {score} in some seed: {_name_list(diverged)}."
+        )
+    if "naive" in finite:
         change = f"from {spread(early['naive'])} to {spread(late['naive'])}"
         if _is_above(sign * (early["naive"] - late["naive"])):
             sentences.append(f"Plain backpropagation (naive) loses it: it goes {change}.")
         else:
             sentences.append(
-                f"Plain backpropagation (naive) loses nothing here: it goes {change}. More tasks "
-                "or a larger --learning-rate may show a loss."
+                f"No loss of plain backpropagation (naive) is shown: it goes {change}. More tasks, "
+                "more --seeds or a larger --learning-rate may show one."
             )
     return tuple(sentences)
+
+
+def _best_sentence(score: str, sign: int, early: BySeed, late: BySeed) -> str:
+    """Return the best row, and the rows that the seeds do not separate from it."""
+    best = max(late, key=lambda name: sign * late[name].mean())
+    others = [name for name in late if name != best]
+    level = [name for name in others if not _is_above(sign * (late[best] - late[name]))]
+    remark = f"; the seeds do not separate it from {_name_list(level)}" if level else ""
+    if others and len(late[best]) == 1:
+        remark = "; one seed separates no methods"
+    return (
+        f"{best} has the {'highest' if sign > 0 else 'lowest'} {score} in the last tenth of the "
+        f"tasks, {spread(late[best])}, and had {spread(early[best])} in the first tenth{remark}."
+    )
 
 
 def _is_above(differences: Float[np.ndarray, "seeds"]) -> bool:

@@ -142,7 +142,29 @@ def test_the_answer_names_what_the_seeds_do_not_separate():
     assert result.endswith("the seeds do not separate it from two.")
     assert "(naive) loses it: it goes from 0.503 ± 0.006 to 0.210 ± 0.010" in naive
     _, _, stored = answer("online accuracy", 1, late, early)
-    assert "loses nothing here" in stored
+    assert stored.startswith("No loss of plain backpropagation (naive) is shown: it goes from 0.2")
     _, lowest, lost = answer("online error", -1, late, early)
     assert lowest.startswith("naive has the lowest online error")
     assert "(naive) loses it" in lost
+
+
+def test_the_answer_on_one_seed_separates_no_rows_and_shows_no_loss():
+    late = {"naive": np.array([0.1]), "one": np.array([0.7])}
+    early = {"naive": np.array([0.7]), "one": np.array([0.6])}
+    _, result, naive = answer("online accuracy", 1, early, late)
+    assert result.startswith("one has the highest online accuracy")
+    assert result.endswith("; one seed separates no methods.")
+    assert naive.startswith("No loss of plain backpropagation (naive) is shown")
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_the_answer_names_diverged_rows_and_compares_the_others(value):
+    late = {name: np.array([0.2, 0.3]) for name in ("one", "two")}
+    late["naive"] = np.array([0.1, value])
+    early = {name: np.array([0.5, 0.5]) for name in late}
+    _, result, diverged = answer("online error", -1, early, late)
+    assert result.startswith("one has the lowest online error")
+    assert result.endswith("; the seeds do not separate it from two.")
+    assert diverged == "Diverged, without a finite online error in some seed: naive."
+    only = {"naive": late["naive"]}
+    assert answer("online error", -1, early, only)[1:] == (diverged,)
