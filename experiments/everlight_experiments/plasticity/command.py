@@ -66,7 +66,8 @@ class PlasticityOptions(FolderOptions):
     seed: Seed = 0
     """Random seed of tasks, samples and training."""
     seeds: Annotated[int, Between(1, 1000)] = 10
-    """Number of runs, with different tasks and initial weights."""
+    """Number of runs, with different tasks and initial weights. Those of permuted share the orders
+    of the pixels, which --seed draws."""
 
 
 def plasticity_options(arguments: list[str]) -> type:

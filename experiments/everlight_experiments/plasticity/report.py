@@ -30,6 +30,8 @@ MEANINGS = {
     ONLINE: "Accuracy of every batch before it is learned",
     TESTED: "Accuracy on the test images of each task after it",
 }
+DIFFERENCES = {"permuted": "the same orders of pixels, other samples and initial weights"}
+"""Differences between seeds, by problem; in the others the tasks differ."""
 
 Rows = Mapping[str, Mapping[str, Float[np.ndarray, "seeds t"]]]
 """Score and diagnostics by name, of every row by its name."""
@@ -59,7 +61,7 @@ def write_plasticity_report(
     dead = "Share of the hidden units that never respond: mean over seeds, the same rows"
     figure = _figure(folder, "dead", "dead units", dead, rows, drawn)
     sections = [Section("Dead units", [], [figure])]
-    summary_rows = _summary_rows(config, problem, seeds=len(late[ordered[0]]))
+    summary_rows = _summary_rows(name, config, problem, seeds=len(late[ordered[0]]))
     return write_report(folder, f"Plasticity: {name}", Report(summary_rows, sections, summary))
 
 
@@ -157,13 +159,15 @@ def _figure(
     return Figure(f"{caption}{left}", where)
 
 
-def _summary_rows(config: PlasticityConfig, problem: Problem, seeds: int) -> list[tuple[str, str]]:
+def _summary_rows(
+    name: str, config: PlasticityConfig, problem: Problem, seeds: int
+) -> list[tuple[str, str]]:
     size = f"{config.tasks:,} tasks of {config.samples:,} samples"
     batches = f"SGD at {config.learning_rate:g} in batches of {config.batch_size}"
     return [
         ("Data", f"{problem.note}; {size}"),
         ("Training", f"{problem.net.note}, {batches}"),
-        ("Seeds", f"{seeds}, with different tasks"),
+        ("Seeds", f"{seeds}, with {DIFFERENCES.get(name, 'different tasks')}"),
         ("Selection rule", "none; every value of a hyper-parameter is a row"),
     ]
 

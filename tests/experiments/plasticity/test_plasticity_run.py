@@ -106,14 +106,14 @@ def test_other_labels_of_the_same_images_are_other_data(tmp_path, monkeypatch, r
 
 
 @pytest.mark.parametrize(
-    ("problem", "score", "least"),
+    ("problem", "score", "least", "differences"),
     [
-        ("permuted", "online accuracy", 0.2),
-        ("permuted-labels", "online accuracy", 0.1),
-        ("class-pairs", "accuracy after the task", 0.75),
+        ("permuted", "online accuracy", 0.2, "the same orders of pixels, other samples and"),
+        ("permuted-labels", "online accuracy", 0.1, "different tasks"),
+        ("class-pairs", "accuracy after the task", 0.75, "different tasks"),
     ],
 )
-def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
+def test_images_are_learned_in_every_task(problem, score, least, differences, tmp_path):
     """Digits have 10 classes and pairs 2, so chance is 0.1 and 0.5."""
     words = ("--samples", "480", "--learning-rate", "0.1", "--tasks", "6", "--methods", "naive")
     report = run(tmp_path, problem, *SMALL, *words)
@@ -126,6 +126,7 @@ def test_images_are_learned_in_every_task(problem, score, least, tmp_path):
     page = report.read_text()
     assert "Which method keeps the ability to learn?" in page
     assert f"{score} in the last tenth" in page
+    assert f"2, with {differences}" in page
 
 
 def test_the_answer_names_what_the_seeds_do_not_separate():
