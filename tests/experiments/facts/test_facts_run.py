@@ -245,7 +245,7 @@ def test_a_method_that_ran_at_the_first_scale_alone_is_missing_at_the_second():
     ],
 )
 def test_scales_with_other_numbers_of_seeds_are_compared_in_those_of_both(rule, numbers):
-    """Of the first two seeds one is above its partner; the third has no partner."""
+    """The claim holds in the first of two seeds that both have."""
     mid, large = Quantity("mid-scale", "random", "MAS"), Quantity("large-scale", "semantic", "MAS")
     values = {
         mid.column: {"MAS": {GENERALISED: np.array([0.6, 0.2, 0.9])}},
