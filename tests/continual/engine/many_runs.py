@@ -26,9 +26,10 @@ def join(shared, run_data):
 
 
 def some_runs(regularizations=REGULARIZATIONS):
+    count = len(regularizations)
     sequences = pad_sequences([class_incremental(TRAIN, TEST, order, CLASSES) for order in ORDERS])
-    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *sequences)
-    keys = jax.random.split(jax.random.key(4), 3)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves[:count]), *sequences)
+    keys = jax.random.split(jax.random.key(4), len(ORDERS))[:count]
     return Runs(build, PROTOCOL, DATA, stacked, keys, regularizations, join)
 
 

@@ -33,5 +33,5 @@ def test_scores_and_drawn_matrices_are_shares():
         values.flat[0] = value
         with pytest.raises(DataError, match=f"the score '{name}' has {value}; give shares in"):
             METRICS.refuse_other_than_shares(SHARES | {name: values})
-    with pytest.raises(DataError, match="the metric 'drawn' has inf; .* without a meaning"):
+    with pytest.raises(DataError, match=r"the metric 'drawn' has inf; .* without a meaning"):
         METRICS.refuse_other_than_shares(SHARES | {"drawn": np.full((1, 2, 2), np.inf)})
