@@ -14,20 +14,19 @@ EXPOSURE_TIME, ISO, DATE, FLASH = 33434, 34855, 36867, 37385
 """Numbers of the tags ExposureTime, ISOSpeedRatings, DateTimeOriginal and Flash."""
 ISO_BEYOND = 65535
 """Value of ISOSpeedRatings for this sensitivity and larger ones (EXIF 2.3)."""
-LARGE_ISO = 34867, 34866, 34865
-"""Numbers of the tags ISOSpeed, RecommendedExposureIndex and StandardOutputSensitivity."""
+LARGE_ISO = {
+    34867: "ISOSpeed",
+    34866: "RecommendedExposureIndex",
+    34865: "StandardOutputSensitivity",
+}
+"""Tags that have a larger sensitivity, in the order in which they are asked."""
 NAMES = {
     EXPOSURE_TIME: "ExposureTime",
     ISO: "ISOSpeedRatings",
     DATE: "DateTimeOriginal",
     FLASH: "Flash",
-} | dict(
-    zip(
-        LARGE_ISO,
-        ("ISOSpeed", "RecommendedExposureIndex", "StandardOutputSensitivity"),
-        strict=True,
-    )
-)
+    **LARGE_ISO,
+}
 REMEDY = "Give a photograph with the EXIF tags ExposureTime, ISOSpeedRatings, DateTimeOriginal."
 
 

@@ -82,19 +82,19 @@ class Metrics(NamedTuple):
         for name in (*self.scores, self.score_by_task.name):
             refuse_other_than_shares(name, values[name])
         for name in drawn:
-            way_out = "give shares in [0, 1], or a metric without a meaning, which no report draws"
-            refuse_other_than_shares(name, values[name], "metric", way_out)
+            remedy = "give shares in [0, 1], or a metric without a meaning, which no report draws"
+            refuse_other_than_shares(name, values[name], "metric", remedy)
 
 
 def refuse_other_than_shares(
-    name: str, values: Any, kind: str = "score", way_out: str = "give shares in [0, 1]"
+    name: str, values: Any, kind: str = "score", remedy: str = "give shares in [0, 1]"
 ) -> None:
     """Refuse a metric with a value outside [0, 1], as reports show scores; NaN is allowed.
 
     Raises:
-      DataError: the message has the kind, the name, the first such value and the way out.
+      DataError: the message has the kind, the name, the first such value and the remedy.
     """
     values = np.ravel(np.asarray(values, float))
     outside = values[np.abs(values - 0.5) > 0.5 + ROUNDING]
     if len(outside):
-        raise DataError(f"the {kind} {name!a} has {outside[0]:g}; {way_out}")
+        raise DataError(f"the {kind} {name!a} has {outside[0]:g}; {remedy}")

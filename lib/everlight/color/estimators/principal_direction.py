@@ -13,13 +13,7 @@ from jaxtyping import Array, Float
 
 from everlight.checks import NotEmpty, UnitInterval, checked
 from everlight.color.illuminant_method import IlluminantMethod
-from everlight.color.illuminants import (
-    Illuminant,
-    Image,
-    Mask,
-    keep_observed,
-    unit_illuminant,
-)
+from everlight.color.illuminants import Illuminant, Image, Mask, keep_observed, unit_illuminant
 from everlight.extrema import largest_value
 from everlight.precision import matrix_product
 

@@ -9,11 +9,7 @@ import pytest
 from everlight.color.camera_calibration import calibrated_matrix
 from everlight_data.color import camera_matrices
 from everlight_data.color.camera_matrices import find_matrix, is_alias, read_camera_matrices
-from everlight_data.color.photographs.camera_names import (
-    DATA_SET_CAMERAS,
-    NUS8_CAMERAS,
-    is_same_camera,
-)
+from everlight_data.color.photographs.camera_names import DATA_SET_CAMERAS, NUS8_CAMERAS
 from everlight_data.color.raw_files import dng
 from everlight_data.color.raw_files.calibrations import (
     other_camera,
@@ -382,22 +378,3 @@ def test_matrices_without_inverse_are_refused_by_both_readers(tmp_path, tag, mes
     for read in (read_raw, read_dng_calibration):
         with pytest.raises(DataError, match=rf"a\.dng: {message}; the tag is damaged"):
             read(path)
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        ("Canon550D", "Canon EOS 550D", True),
-        ("Canon1DsMkIII", "Canon EOS-1Ds Mark III", True),
-        ("NikonD5200", "NIKON CORPORATION NIKON D5200", True),
-        ("SonyA57", "Sony SLT-A57", True),
-        ("Canon5D", "Canon EOS 550D", False),
-        ("SonyA57", "Sony A77", False),
-        ("", "Canon", False),
-        ("Canon EOS 5D", "Canon EOS 5D Mark II", False),
-        ("Sony A7", "Sony A7 IV", False),
-        ("B2", "Maker B2", False),
-    ],
-)
-def test_names_of_one_camera(one, other, same):
-    assert is_same_camera(one, other) is is_same_camera(other, one) is same
