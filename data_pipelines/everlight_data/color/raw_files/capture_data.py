@@ -19,7 +19,7 @@ LARGE_ISO = {
     34866: "RecommendedExposureIndex",
     34865: "StandardOutputSensitivity",
 }
-"""Tags that have a larger sensitivity, in the order in which they are asked."""
+"""Tags of a larger sensitivity, by number; the first one that a file has counts."""
 NAMES = {
     EXPOSURE_TIME: "ExposureTime",
     ISO: "ISOSpeedRatings",
