@@ -93,6 +93,13 @@ def test_traced_values_are_left_alone():
         jax.jit(lambda most: gains(wrong, most))(2.0)
 
 
+def test_values_that_float32_cannot_hold_are_refused_with_their_place():
+    values = np.array([[1.0, 2.0], [3.4e38, -3.5e38]])
+    message = r"values holds 1 values beyond the range of float32, the first at \[1, 1\]; leave"
+    refused(message, lambda: check_finite("values", values))
+    check_finite("values", np.float32(values[:, :1]))
+
+
 def test_numpy_arrays_and_pythons_numbers_count_like_jaxs():
     @checked
     def gains(values: Float[Array, "n"], most: Float[Array, ""], share: float, count: int):

@@ -193,8 +193,9 @@ class Paper(NamedTuple, Generic[C, D]):
     published_numbers: Callable[[Results[C, D]], PublishedNumbers] = lambda results: (
         NO_PUBLISHED_NUMBERS
     )
-    rule: str | None = None
-    """Selection rule; None is the common one, on `PAPER_VALIDATION_SEEDS`."""
+    rule: Callable[[C], str] | None = None
+    """Function from the configuration to the selection rule; None is the common one, on
+    `PAPER_VALIDATION_SEEDS`."""
     results_summary: Callable[[Results[C, D]], Summary] | None = None
     """Opening of a report that has only the paper's own sections; None makes the general report."""
     arrays: Callable[[Results[C, D]], Mapping[str, np.ndarray]] = lambda results: {}
@@ -270,7 +271,10 @@ def paper_report(paper: Paper[C, D], folder: RunFolder, results: Results[C, D]) 
     else:
         summary, sections = paper.results_summary(results), []
     benchmark = next(iter(shown.values()))
-    rule = paper.rule or rule_of(benchmark, PAPER_VALIDATION_SEEDS)
+    if paper.rule is None:
+        rule = rule_of(benchmark, PAPER_VALIDATION_SEEDS)
+    else:
+        rule = paper.rule(results.config)
     summary_rows = [
         ("Paper", paper.citation),
         *report_summary_rows(benchmark, results.seed, experiment.seeds, rule, folder.duration()),

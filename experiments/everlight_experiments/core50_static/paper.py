@@ -241,7 +241,9 @@ PAPER = Paper(
     STATIC_PRESETS,
     experiment,
     sections,
-    rule="The networks after the last step are evaluated. The C of the SVM was not tuned.",
+    rule=lambda config: (
+        "The networks after the last step are evaluated. The C of the SVM was not tuned."
+    ),
     results_summary=results_summary,
     arrays=arrays,
 )

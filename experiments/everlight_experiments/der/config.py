@@ -143,10 +143,10 @@ class PaperConfig:
     """Number of evaluation seeds, each with its own permutations or angles and initial network."""
 
     def check_changed(self, options: Sequence[str]) -> None:
-        """Refuse buffer sizes of the user for which no benchmark has settings.
+        """Refuse buffer sizes without settings, and benchmarks for which there is no size left.
 
         Raises:
-          DataError: the message has the first of them and those that have settings.
+          DataError: the message has the first of them and the sizes that have settings.
         """
         sizes = {size for name in self.benchmarks for size in published_of(name).buffer_sizes}
         for size in self.buffer_sizes if "buffer-sizes" in options else ():
@@ -154,6 +154,14 @@ class PaperConfig:
                 raise DataError(
                     f"--buffer-sizes {size} has no settings for {', '.join(self.benchmarks)}; give "
                     f"some of {', '.join(map(str, sorted(sizes)))}"
+                )
+        methods = [PAPER_METHODS[name] for name in self.methods if name in PAPER_METHODS]
+        for name in self.benchmarks if methods_with(1, methods) else ():
+            if not self.sizes_of(name):
+                known = " ".join(map(str, published_of(name).buffer_sizes))
+                raise DataError(
+                    f"--benchmarks {name} has no settings for a buffer of "
+                    f"{', '.join(map(str, self.buffer_sizes))}; give --buffer-sizes {known}"
                 )
 
     def sizes_of(self, name: BenchmarkName) -> list[int]:

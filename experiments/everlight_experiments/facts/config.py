@@ -107,12 +107,24 @@ class FactsConfig(BenchmarkConfig):
         """Options of the convolutions."""
         return ("trunk", "branch")
 
+    @property
+    def unread_of_training(self) -> dict[str, str]:
+        """Options of training that have no effect: reason and remedy."""
+        protocol = self.scale.protocol
+        without = "here, where no task has validation images"
+        validating = {
+            "select": f"{without}; give last" if protocol.select == "best" else "",
+            "plateau-factor": f"{without}; leave it out" if protocol.plateau_factor != 1 else "",
+        }
+        reasons = {option: reason for option, reason in validating.items() if reason}
+        return unread_of_protocol(protocol) | reasons
+
     def unread(
         self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
     ) -> dict[str, str]:
         """Return the options that features replace, and those of other sources, as the base."""
         unread = super().unread(benchmark, settings, has_rows)
-        unread |= unread_of_protocol(self.scale.protocol)
+        unread |= self.unread_of_training
         if self.data.splits is None:
             unread["memory-limit"] = "without --splits; leave it out"
         else:
@@ -154,12 +166,13 @@ class PaperConfig:
         Raises:
           DataError: the message has the first of them and the remedy.
         """
-        for name, scale in self.scales.items():
-            protocol = {
+        for name in self.scales:
+            config = scale_config(self, name)
+            training = {
                 f"{name}.{option}": reason.replace("--", f"--{name}.")
-                for option, reason in unread_of_protocol(scale.scale.protocol).items()
+                for option, reason in config.unread_of_training.items()
             }
-            refuse_options(options, scale_config(self, name).unread() | protocol)
+            refuse_options(options, config.unread() | training)
 
 
 def _last(epochs: int, batch_size: int) -> Protocol:

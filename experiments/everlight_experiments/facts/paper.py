@@ -165,9 +165,11 @@ PAPER = Paper(
     experiment,
     report.fact_sections,
     summary_rows,
-    rule="The network after the last epoch is evaluated. Each hyper-parameter has the value "
-    "with the highest generalised Top-5 on a held-out tenth of the training scenes, with a "
-    "validation seed.",
+    rule=lambda config: (
+        "The network after the last epoch is evaluated. Each hyper-parameter has the value with "
+        "the highest generalised Top-5 on a held-out tenth of the training scenes, with a "
+        "validation seed."
+    ),
     arrays=lambda results: {
         f"{column}/{name}/{metric}": value
         for column, by_name in results.experiment.data.baselines.items()

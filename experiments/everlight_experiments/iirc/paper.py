@@ -41,10 +41,6 @@ from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
 CITATION = 'Abdelsalam et al. 2021, "IIRC: Incremental Implicitly-Refined Classification"'
-RULE = (
-    "finetune, ER-balanced, ER-infinite and joint training keep the epoch with the best in-task "
-    "validation (among equals, the last). The other methods keep the last epoch."
-)
 Values = Float[np.ndarray, "seeds"]
 
 
@@ -76,6 +72,18 @@ def experiment(
     jobs = [Job(iirc.SETTING, method, runs) for method in methods]
     jobs += [Job(column, method, runs) for method in ablated for column in aside]
     return Experiment(benchmarks | aside, jobs, frozenset(aside), loaded.data)
+
+
+def selection_rule(config: PaperConfig) -> str:
+    """Return the epochs that methods keep, in words."""
+    validates = config.benchmark.protocol.select == "best"
+    best = [name for name in config.methods if validates and FORMS[name].select == "best"]
+    if not best:
+        return "All methods keep the last epoch."
+    return (
+        f"{', '.join(best)}: the epoch with the best in-task validation is kept (among equals, the "
+        "last). The other methods keep the last epoch."
+    )
 
 
 def column_of(exemplars: int) -> str:
@@ -207,7 +215,7 @@ PAPER = Paper(
     experiment,
     sections,
     file_remarks,
-    rule=RULE,
+    rule=selection_rule,
     findings=lambda results: [claim.check(results.outcomes[iirc.SETTING]) for claim in CLAIMS],
     findings_source="Each finding of the paper is for IIRC-CIFAR; the table counts the "
     "configurations of this run in which it holds. Means are over tasks and configurations.",

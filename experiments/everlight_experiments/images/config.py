@@ -17,6 +17,7 @@ from everlight.checks import Between, UnitInterval
 from everlight.continual import Protocol
 from everlight.continual.methods.method import Method
 from everlight.models import networks
+from everlight_data.images.published_forms.idx_folders import is_idx_folder
 from everlight_data.images.user_files.user_images import TFDS
 from everlight_data.registry import IMAGE_SETS
 from everlight_experiments.continual.benchmarks.config import (
@@ -64,6 +65,12 @@ _UNREAD_ONLINE = {
     for part in fields(Protocol)
     if part.name not in ("evaluate_steps", "boundaries")
 } | {"batch-size": "with --setting online; give --online-batch"}
+
+
+_LENGTH_AND_MILESTONES = (
+    *("epochs", "first-epochs", "epoch-steps"),
+    *("milestones", "milestone-factor"),
+)
 
 
 @dataclass(frozen=True)
@@ -233,7 +240,8 @@ class Config(BenchmarkConfig):
         self, benchmark: str = "", settings: Collection[str] = (), has_rows: bool = False
     ) -> dict[str, str]:
         """Return the options that features, other options or the settings replace, as the base."""
-        fixed_tests = self.data in IMAGE_SETS or self.data.startswith(TFDS)
+        named = self.data in IMAGE_SETS or self.data.startswith(TFDS)
+        fixed_tests = named or (self.data and is_idx_folder(Path(self.data)))
         reasons = {
             f"with --data {self.data}, which has its own test images; leave it out": (
                 ("test-every",) if fixed_tests else ()
@@ -246,7 +254,7 @@ class Config(BenchmarkConfig):
                 () if self.buffer_size is None else ("exemplars-per-class",)
             ),
             "with --compute-budget, in whose place it stands; leave one of them out": (
-                () if self.compute_budget is None else ("epochs", "first-epochs", "epoch-steps")
+                () if self.compute_budget is None else _LENGTH_AND_MILESTONES
             ),
             "without --setting online; leave it out, or give that setting": (
                 () if "online" in settings else ("online-batch",)

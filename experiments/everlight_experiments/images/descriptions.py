@@ -32,8 +32,9 @@ def training_words(config: Config, net: Network, settings: tuple[str, ...]) -> s
         if config.compute_budget is not None:
             length = f"the operations of {counted(config.compute_budget, 'step')} of naive"
         parts.append(f"{length} per task in batches of {protocol.batch_size}")
-        if protocol.milestones:
-            at = ", ".join(map(str, protocol.milestones))
+        reached = [number for number in protocol.milestones if number < protocol.most_epochs]
+        if reached and config.compute_budget is None:
+            at = ", ".join(map(str, reached))
             parts.append(
                 f"learning rate multiplied by {protocol.milestone_factor:g} after epochs {at} of a "
                 "task"

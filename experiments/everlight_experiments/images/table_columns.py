@@ -168,12 +168,12 @@ def table_paper(
 def _settings_table(
     results: Results[C, None], columns: Mapping[str, TableColumn], caption: str
 ) -> Table:
-    """Return learning rate, replay batch and weight decay by method and column."""
+    """Return learning rate, replayed samples per step and weight decay by method and column."""
     rows = []
     for column, method, _ in results.experiment.jobs:
-        used = config_of(columns[column].config, method)
-        replayed = str(used.replay_batch_size or "–")
-        row = [method.name, column, f"{used.learning_rate:g}", replayed, f"{used.weight_decay:g}"]
-        rows.append(row)
+        outcome = results.outcomes[column][method.name]
+        weight_decay = config_of(columns[column].config, method).weight_decay
+        replayed = str(outcome.replayed or "–")
+        rows.append([method.name, column, outcome.learning_rate, replayed, f"{weight_decay:g}"])
     names = ("method", "column", "learning rate", "replayed per step", "weight decay")
     return Table(caption, [Column(name) for name in names], rows)

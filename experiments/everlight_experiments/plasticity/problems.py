@@ -77,8 +77,14 @@ def load_problem(name: str, config: PlasticityConfig, seed: int) -> Problem:
     """Return a problem with its data.
 
     Raises:
-      DataError: data that cannot be read, or a network that does not fit.
+      DataError: samples that batches do not divide, data that cannot be read, or a network that
+        does not fit.
     """
+    if config.samples % config.batch_size:
+        raise DataError(
+            f"--samples {config.samples} with --batch-size {config.batch_size}; give a multiple of "
+            "the batch size"
+        )
     if name == "regression":
         net = network(config.net, NetworkRequest(1, 1), (INPUTS,))
         note = f"{INPUTS} bits, of which {SLOW} stay during a task"

@@ -34,7 +34,10 @@ TABLE = ReferenceTable(
     REFERENCES,
     SOURCE,
     "Settings of the authors' code.",
-    is_comparable=lambda config: has_benchmark_of(config.benchmark, MNIST),
+    is_comparable=lambda config: (
+        has_benchmark_of(config.benchmark, MNIST)
+        and config.separate_net == PAPER_PRESETS["paper"].separate_net
+    ),
 )
 PAPER = table_paper(
     "three-scenarios",

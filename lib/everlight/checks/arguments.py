@@ -166,20 +166,24 @@ def check_finite(name: str, values: Any, shape: tuple[int, ...] | None = None) -
       shape: original shape of each entry along the first axis, if it differs from the stored one.
 
     Raises:
-      ValueError: some values are not finite; the message gives their number and the first position.
+      ValueError: some values are not finite, or not in the type that JAX stores them in, float32
+        for float64; the message gives their number and the first position.
     """
     # On the device that holds them, and at once where the caller is being traced.
-    with jax.ensure_compile_time_eval():
-        if not _has_values(values) or bool(jnp.isfinite(values).all()):
+    with jax.ensure_compile_time_eval(), np.errstate(over="ignore"):
+        if not _has_values(values):
             return
-    wrong = ~np.isfinite(np.asarray(values))
-    if wrong.any():
-        wrong = wrong if shape is None else wrong.reshape(-1, *shape)
-        position = ", ".join(map(str, np.argwhere(wrong)[0]))
-        raise ArgumentError(
-            f"{name} holds {wrong.sum()} values that are not finite, the first at [{position}]; "
-            "leave them out"
-        )
+        finite = jnp.isfinite(values)
+        if bool(finite.all()):
+            return
+        wrong = ~np.asarray(finite)
+    overflows = np.isfinite(np.asarray(values)).all()
+    reason = "beyond the range of float32" if overflows else "that are not finite"
+    wrong = wrong if shape is None else wrong.reshape(-1, *shape)
+    position = ", ".join(map(str, np.argwhere(wrong)[0]))
+    raise ArgumentError(
+        f"{name} holds {wrong.sum()} values {reason}, the first at [{position}]; leave them out"
+    )
 
 
 def check_increasing(name: str, values: Any, or_equal: bool = False) -> None:

@@ -31,12 +31,16 @@ UNREAD = {
     f"{BUDGET} --epochs 7": "with --compute-budget, in whose place it stands; leave one",
     f"{BUDGET} --first-epochs 7": "with --compute-budget",
     f"{BUDGET} --epoch-steps 7": "with --compute-budget",
+    f"{BUDGET} --milestones 3": "with --compute-budget",
     f"{ONLINE} --epochs 7": "with --setting online, which has one pass in batches of --online-b",
     f"{ONLINE} --updates-per-batch 5": "with --setting online, which has one pass",
     f"{ONLINE} --batch-size 7": "with --setting online; give --online-batch",
     "digits --plateau-patience 3": "without --plateau-factor; give this too",
     "digits --plateau-threshold 3": "without --plateau-factor",
+    "digits --epochs 5 --milestones 3 5": "from the last of 5 epochs on; give smaller ones",
     "facts --milestone-factor 0.5": "without --milestones; give them too",
+    "facts --select best": "here, where no task has validation images; give last",
+    "facts --plateau-factor 0.5": "here, where no task has validation images; leave it out",
     "iirc --superclasses 3": "without --data tiny-imagenet; leave it out",
     "iirc --undecodable skip": "with --data procedural, whose images are in memory",
     "iirc --memory-limit 9": "with --data procedural, whose images are in memory",
@@ -63,6 +67,13 @@ def test_options_of_another_variant_are_refused(tmp_path, words, reason):
     refused(f"^{option} is not read {reason}", lambda: load_benchmarks(options), DataError)
 
 
+def test_a_folder_of_idx_files_has_its_own_test_images(tmp_path):
+    (tmp_path / "train-images-idx3-ubyte").touch()
+    options = options_of("run", ["images", "--data", str(tmp_path), "--test-every", "3"])
+    message = f"^--test-every is not read with --data {tmp_path}, which has its own test images"
+    refused(message, lambda: load_benchmarks(options), DataError)
+
+
 @pytest.mark.parametrize(
     ("paper", "words", "reason"),
     [
@@ -80,6 +91,12 @@ def test_options_of_another_variant_are_refused(tmp_path, words, reason):
             "--preset small --large-scale.plateau-patience 3",
             "without --large-scale.plateau-factor; give this too",
         ),
+        (
+            "facts",
+            "--mid-scale.select best",
+            "here, where no task has validation images; give last",
+        ),
+        ("facts", "--mid-scale.milestones 6", "from the last of 6 epochs on; give smaller ones"),
     ],
 )
 def test_papers_refuse_them_too(tmp_path, paper, words, reason):
@@ -95,7 +112,7 @@ def test_papers_refuse_them_too(tmp_path, paper, words, reason):
         ("core50-static", "--hidden 9 --frames 9 --pretraining.epochs 9"),
         ("core50-static", "--preset paper --partial"),
         ("facts", "--splits mine --memory-limit 9"),
-        ("facts", "--scenes 9 9 --mid-scale.plateau-factor 0.5 --mid-scale.plateau-patience 3"),
+        ("facts", "--scenes 9 9 --mid-scale.select last --mid-scale.milestones 5"),
     ],
 )
 def test_papers_read_their_presets_and_other_options(tmp_path, paper, words):
@@ -139,7 +156,7 @@ def test_options_of_scenarios_that_run_are_not_refused():
     [
         "core50-ni --preset paper",
         "mnist --setting online --online-batch 3 --no-boundaries --evaluate-steps 9",
-        "mnist --buffer-size None --exemplars-per-class 5 --milestones 3 --milestone-factor 0.5",
+        "mnist --buffer-size None --exemplars-per-class 5 --epochs 4 --milestones 3",
         "images --data mine --test-every 3 --plateau-factor 0.5 --plateau-patience 3",
         "digits --setting class-incremental online --epochs 7 --online-batch 3",
         "core50-nc --nc.first 9 --gain 2 --frames 9 --hidden 9 --pretraining.epochs 9",

@@ -138,6 +138,10 @@ def test_printed_numbers_are_of_methods_and_buffers_of_the_command():
             "--buffer-sizes 200 300",
             "--buffer-sizes 300 has no settings for permuted-d.*; give some of 200, 500, 5120$",
         ),
+        (
+            "--benchmarks permuted-digits split-cifar100",
+            "--benchmarks split-cifar100 has no .* buffer of 200; give --buffer-sizes 500 2000$",
+        ),
     ],
 )
 def test_methods_and_buffers_without_settings_for_any_benchmark_are_refused(

@@ -50,6 +50,16 @@ def tiny_options(tmp_path, **changes):
     return with_config(PaperOptions, config)(runs=tmp_path)
 
 
+def test_the_report_states_which_epochs_are_kept():
+    config = settings.PAPER_PRESETS["demo"]
+    best = "incremental joint, ER-balanced, finetune: the epoch with the best in-task validation"
+    assert PAPER.rule(config).startswith(best)
+    last = replace(config.benchmark.protocol, select="last")
+    changed = replace(config, benchmark=replace(config.benchmark, protocol=last))
+    assert PAPER.rule(changed) == "All methods keep the last epoch."
+    assert PAPER.rule(replace(config, methods=("LUCIR",))) == "All methods keep the last epoch."
+
+
 def test_the_report_has_the_findings_and_refuses_runs_of_another_configuration(tmp_path):
     report = PAPER.run(tiny_options(tmp_path))
     page = report.read_text()

@@ -79,6 +79,7 @@ def test_methods_that_learn_classes_are_refused(tmp_path):
             "--side is for problems of images, and the problem is reg",
         ),
         (["permuted", "--flips", "all"], "--flips is for regression, and the problem is permuted"),
+        (["regression", "--batch-size", "3"], "--samples 500 with --batch-size 3; give a multiple"),
         (["permutation"], "no problem 'permutation'; did you mean 'permuted'"),
         (["permuted", "--data", "digits", "--net", "mlp-layer-norm:8"], "CBP needs named hidden"),
         (["class-pairs", "--data", "digits", "--side", "None", "--net", "mlp-nothing:8"], "mlp"),
@@ -97,7 +98,7 @@ def test_other_labels_of_the_same_images_are_other_data(tmp_path, monkeypatch, r
     monkeypatch.setattr(command, "_train_row", lambda *arguments: values)
     monkeypatch.setattr(command, "write_plasticity_report", lambda folder, *arguments: folder)
     images, data = rng.integers(0, 256, (40, 8, 8), dtype=np.uint8), tmp_path / "images.npz"
-    words = (*SMALL, "--data", str(data), "--methods", "naive")
+    words = (*SMALL, "--data", str(data), "--samples", "24", "--methods", "naive")
     np.savez(data, images=images, labels=np.repeat(range(4), 10))
     run(tmp_path, "permuted-labels", *words)
     np.savez(data, images=images, labels=np.repeat(range(4), (15, 5, 10, 10)))

@@ -1,5 +1,6 @@
 """The paper's command on digits: columns, settings by method, and --check."""
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -49,6 +50,10 @@ def test_methods_with_a_memory_have_a_column_per_buffer(finished):
     # Digits are not the paper's data.
     assert "Published and own numbers" not in page
     assert "Settings of each method" in page
+    # The settings replay 128 samples, and a step draws no more than the memory has.
+    rows = [re.findall("<td>(.*?)</td>", row) for row in page.split("<tr>")]
+    assert ["ER", "buffer of 50", "0.03", "50", "0"] in rows
+    assert ["ER", "buffer of 100", "0.03", "100", "0"] in rows
 
 
 def test_every_method_has_the_authors_settings():

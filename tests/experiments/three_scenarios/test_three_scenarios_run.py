@@ -113,6 +113,11 @@ def test_numbers_of_the_authors_code_are_of_methods_of_the_command():
         assert 0 < reference.code.mean < 1
 
 
+def test_numbers_of_another_network_are_not_compared():
+    assert paper.TABLE.is_comparable(FULL)
+    assert not paper.TABLE.is_comparable(replace(FULL, separate_net="mlp:8"))
+
+
 @pytest.mark.parametrize("words", ["--stream permuted", "--stream-draws seeded"])
 def test_options_of_streams_are_refused_since_the_scenarios_set_them(words, tmp_path):
     options = options_of("paper three-scenarios", [*words.split(), "--runs", str(tmp_path)])

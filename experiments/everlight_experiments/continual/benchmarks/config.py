@@ -56,7 +56,10 @@ def refuse_options(options: Iterable[str], unread: Mapping[str, str]) -> None:
 def unread_of_protocol(protocol: Protocol) -> dict[str, str]:
     """Return the options of a schedule that the protocol does not have: reason and remedy."""
     plateau = "without --plateau-factor; give this too"
+    most = protocol.most_epochs
+    late = any(number >= most for number in protocol.milestones)
     schedules = {
+        "milestones": f"from the last of {most} epochs on; give smaller ones" if late else "",
         "plateau-patience": plateau if protocol.plateau_factor == 1 else "",
         "plateau-threshold": plateau if protocol.plateau_factor == 1 else "",
         "milestone-factor": "" if protocol.milestones else "without --milestones; give them too",
