@@ -75,8 +75,8 @@ def trace(data: IIRCData, workload: Workload, folder: Path, case: Case, seed: in
     for task in range(workload.tasks):
         state = begin(run, state)
         for _ in range(run.protocol.epochs_of(task)):
-            epoch, order = look(run, state)
-            slots = np.asarray(order.slots)[: int(order.count)]
+            epoch = look(run, state)
+            slots = np.asarray(epoch.slots)[: int(epoch.count)]
             keys = describe(epoch.samples, slots)
             stored = np.asarray(epoch.memory_mask)[slots]
             orders.append([(bool(old), *key) for old, key in zip(stored, keys, strict=True)])

@@ -1,12 +1,13 @@
 """The comparison with IIRC's authors: arithmetic, archive, and the steps with a checkout."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks.iirc import inputs
+from benchmarks.iirc import inputs, steps
 from benchmarks.iirc.__main__ import main
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
@@ -106,6 +107,22 @@ def test_a_method_that_does_not_exist_is_named(capsys):
 def test_a_python_that_fails_is_named_with_the_remedy(tmp_path):
     with pytest.raises(DataError, match=r"false could not run nowhere.*EVERLIGHT_IIRC"):
         Authors("false", Path("nowhere")).run(tmp_path, {"runs": []}, "answer.jsonl")
+
+
+def test_a_trace_has_the_samples_of_every_epoch_and_the_exemplars(images, tmp_path):
+    """The first task has two epochs; the second one has the stored samples among its own."""
+    workload = replace(steps.STEPS, train_images=30, test_images=2, tasks=2, blocks=1)
+    inputs.write_inputs(workload, tmp_path)
+    data = inputs.read_inputs(tmp_path)
+    (balanced,) = (case for case in CASES if case.name == "ER-balanced")
+    traced = steps.trace(data, workload, tmp_path, balanced)
+    first, again, second = traced.orders
+    assert sorted(first) == sorted(again) != first
+    assert not any(stored for stored, *_ in first)
+    stored = sorted(key for old, *key in second if old)
+    assert stored == sorted(map(list, traced.exemplars[0]))
+    assert len(stored) == workload.exemplars_per_class * len(data.order(0)[: workload.superclasses])
+    assert len(traced.scores) == len(traced.tasks) == 2
 
 
 @pytest.mark.slow
