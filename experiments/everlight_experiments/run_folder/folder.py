@@ -101,6 +101,7 @@ class RunFolder:
         self._shared, self._claims = shared, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
+        self._methods: dict[str, Any] = {}
         self._lock = contextlib.ExitStack()
         chosen = as_json(dataclasses.asdict(options))
         # The number of processes changes no result.
@@ -222,13 +223,19 @@ class RunFolder:
         return time.monotonic() - self._opened
 
     def record_method_arguments(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Write the arguments of a method into config.json; those of later starts may differ."""
+        """Write the arguments of a method into config.json; those of later starts may differ.
+
+        Results keep the arguments that they have until this process replaces them.
+        """
+        self._methods[name] = as_json(arguments)
         config = self.path / "config.json"
         # Another process that opens a shared folder removes what is half written there.
         with locked_folder(self.path, REMEDY, self._patience):
             self._refuse_gone()
+            if (self.path / RESULTS).exists():
+                return
             content, since = read_json(config, REMEDY), file_state(config)
-            content["methods"] = {**content.get("methods", {}), name: as_json(arguments)}
+            content["methods"] = {**content.get("methods", {}), name: self._methods[name]}
             write_content(config, content)
             if since == self._written:
                 self._written = file_state(config)
@@ -352,7 +359,8 @@ class RunFolder:
     def save_results(self, **arrays: np.ndarray) -> Path:
         """Write the arrays that every number of the report is computed from.
 
-        config.json gets the settings of this process, since those of a later start may differ.
+        config.json gets settings and methods' arguments of this process, since those of another
+        start may differ.
         """
         stop_if_requested()
         self._refuse_gone()
@@ -360,8 +368,15 @@ class RunFolder:
             # Processes write results and report one after another, with the same content.
             self._lock.callback(lock_folder(self.path, REMEDY, patience=-1).release)
         path, config = self.path / RESULTS, self.path / "config.json"
+        stored = read_json(config, RESTORE)
+        content = stored | self._config
+        if self._methods:
+            content["methods"] = {**stored.get("methods", {}), **self._methods}
+        if content != stored:
+            # A kill in between leaves no results, rather than those of other settings.
+            remove(path)
+            write_content(config, content)
         save_sealed(path, **{name: np.asarray(value) for name, value in arrays.items()})
-        write_content(config, read_json(config, RESTORE) | self._config)
         return path
 
 

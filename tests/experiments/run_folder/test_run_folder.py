@@ -18,6 +18,7 @@ import pytest
 
 from everlight_data.errors import DataError
 from everlight_data.runs.descriptions import json_checksum
+from everlight_experiments.run_folder import folder as folder_module
 from everlight_experiments.run_folder.folder import PROCESS, RunFolder, remove_empty_folders
 from everlight_experiments.run_folder.options import ExperimentOptions
 
@@ -171,6 +172,21 @@ def test_settings_that_only_widen_a_run_may_differ_and_the_newest_are_recorded(s
         RunFolder("paper", "run", settings)
 
 
+def test_a_kill_leaves_no_results_beside_the_settings_of_another_start(settings, monkeypatch):
+    selecting = SeedsSelectRuns(runs=settings.runs)
+    RunFolder("paper", "run", selecting, shared=True).save_results(scores=np.zeros(2))
+    wider = RunFolder("paper", "run", replace(selecting, seeds=(0, 1, 2)), shared=True)
+
+    def kill(*arguments, **arrays):
+        raise InterruptedError
+
+    monkeypatch.setattr(folder_module, "save_sealed", kill)
+    with pytest.raises(InterruptedError):
+        wider.save_results(scores=np.zeros(3))
+    assert config_of(wider)["settings"]["seeds"] == [0, 1, 2]
+    assert not (wider.path / "results.npz").exists()
+
+
 def test_results_have_the_settings_of_the_start_that_wrote_them(settings):
     """A later start may be refused or stopped before it replaces the results."""
     selecting = SeedsSelectRuns(runs=settings.runs)
@@ -183,6 +199,7 @@ def test_results_have_the_settings_of_the_start_that_wrote_them(settings):
     wider.record_method_arguments("ER", {"per_class": 5})
     assert config_of(folder)["settings"]["seeds"] == [0, 1]
     assert config_of(folder)["made_with"] == made_with
+    assert "methods" not in config_of(folder)
     wider.save_results(scores=np.zeros(3))
     assert config_of(folder)["settings"]["seeds"] == [0, 1, 2]
     assert config_of(folder)["made_with"]["commit"] != "of the results"

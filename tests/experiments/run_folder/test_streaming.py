@@ -153,7 +153,7 @@ def test_undecodable_images_are_left_out_and_reported(tree):
     report = PAPER.run(options)
     page = report.read_text()
     assert "ImageNet, 16×16 pixels: 2 superclasses of 5 classes and 1 classes without one" in page
-    assert "9 to 10 training images per class, 30% of them" in page
+    assert "9 to 10 training images per class, 2 to 3 of them in-task validation" in page
     assert f"1 of 72 files cannot be decoded and are left out: train/{WNIDS[1]}/" in page
     assert "6 classes are listed without the other 992" in page
     with np.load(report.parent / "results.npz") as results:
