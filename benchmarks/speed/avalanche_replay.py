@@ -7,16 +7,21 @@ from avalanche.benchmarks.utils import _make_taskaware_tensor_classification_dat
 from avalanche.training import DER, EWC, Naive
 from avalanche.training.plugins import EvaluationPlugin, ReplayPlugin
 from avalanche.training.storage_policy import ReservoirSamplingBuffer
+from avalanche.training.templates import SupervisedTemplate
 
 from benchmarks.speed.replay import ALPHA, BATCH, BETA, CLASSES, PENALTY, RATE, REPLAYED, TASKS
 from benchmarks.speed.torch_replay import make_net
 
 
-def avalanche_sequence(
-    images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int
-) -> float:
-    """Train one seed and return the last loss."""
+def avalanche_sequences(
+    images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int, seeds: int
+) -> list[float]:
+    """Train the seeds one after another and return the last loss of each."""
     torch.set_num_threads(1)
+    return [_train(images, labels, _strategy(method, buffer_size)) for _ in range(seeds)]
+
+
+def _train(images: np.ndarray, labels: np.ndarray, strategy: SupervisedTemplate) -> float:
     data = with_tasks(torch.from_numpy(images), torch.from_numpy(labels), task_labels=0)
     stream = nc_benchmark(
         *(data, data),
@@ -24,13 +29,12 @@ def avalanche_sequence(
         task_labels=False,
         fixed_class_order=list(range(CLASSES)),
     )
-    strategy = _strategy(method, buffer_size)
     for experience in stream.train_stream:
         strategy.train(experience, num_workers=0)
     return float(strategy.loss)
 
 
-def _strategy(method: str, buffer_size: int):
+def _strategy(method: str, buffer_size: int) -> SupervisedTemplate:
     net = make_net()
     common = {
         "model": net,

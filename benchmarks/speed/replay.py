@@ -59,10 +59,12 @@ def replay(machine: Machine, small: bool) -> list[Case]:
             from benchmarks.speed.torch_replay import torch_sequences
 
             contestants["PyTorch"] = partial(torch_sequences, images, labels, method, BUFFER, count)
-        if HAS_AVALANCHE and count == 1:
-            from benchmarks.speed.avalanche_replay import avalanche_sequence
+        if HAS_AVALANCHE:
+            from benchmarks.speed.avalanche_replay import avalanche_sequences
 
-            contestants["Avalanche"] = partial(avalanche_sequence, images, labels, method, BUFFER)
+            contestants["Avalanche"] = partial(
+                avalanche_sequences, images, labels, method, BUFFER, count
+            )
         floor = machine.floor(0, count * work) if method == "ER" else None
         name = f"{method}, {steps:,} steps, buffer {BUFFER}, seeds: {count}"
         cases.append(Case(name, contestants, floor, rounds=1, warm=False))
