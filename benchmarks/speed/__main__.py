@@ -49,6 +49,8 @@ def main(arguments: list[str] | None = None) -> None:
     unknown = [name for name in options.case if name not in CASES]
     if unknown:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(CASES)}")
+    if options.picture and "growth" not in options.case:
+        parser.error("--picture is of the case growth; name it, or leave --picture out")
     names = options.case or [name for name in CASES if name not in NAMED_ONLY]
     machine = measure_machine(*((4, 64) if options.small else ()))
     packages = ("jax", "numpy", "flax", "optax", *(("torch",) if HAS_TORCH else ()))

@@ -10,18 +10,24 @@ from avalanche.training.storage_policy import ReservoirSamplingBuffer
 from avalanche.training.templates import SupervisedTemplate
 
 from benchmarks.speed.replay import ALPHA, BATCH, BETA, CLASSES, PENALTY, RATE, REPLAYED, TASKS
-from benchmarks.speed.torch_replay import make_net
+from benchmarks.speed.torch_replay import make_net, one_thread
 
 
 def avalanche_sequences(
     images: np.ndarray, labels: np.ndarray, method: str, buffer_size: int, seeds: int
-) -> list[float]:
-    """Train the seeds one after another and return the last loss of each."""
-    torch.set_num_threads(1)
-    return [_train(images, labels, _strategy(method, buffer_size)) for _ in range(seeds)]
+) -> None:
+    """Train the seeds one after another.
+
+    Avalanche replays nothing in the first task. From the second one on its passes through the
+    memory give ER 128 replayed samples and the rest of the memory in turn, and its DER++ one batch
+    of 128 for both terms, where everlight draws two.
+    """
+    with one_thread():
+        for _ in range(seeds):
+            _train(images, labels, _strategy(method, buffer_size))
 
 
-def _train(images: np.ndarray, labels: np.ndarray, strategy: SupervisedTemplate) -> float:
+def _train(images: np.ndarray, labels: np.ndarray, strategy: SupervisedTemplate) -> None:
     data = with_tasks(torch.from_numpy(images), torch.from_numpy(labels), task_labels=0)
     stream = nc_benchmark(
         *(data, data),
@@ -31,7 +37,6 @@ def _train(images: np.ndarray, labels: np.ndarray, strategy: SupervisedTemplate)
     )
     for experience in stream.train_stream:
         strategy.train(experience, num_workers=0)
-    return float(strategy.loss)
 
 
 def _strategy(method: str, buffer_size: int) -> SupervisedTemplate:

@@ -3,7 +3,8 @@
 Five tasks of two classes, an MLP of two hidden layers, SGD, batches of 10 and 128 replayed samples:
 the protocol of `everlight paper rethinking-er`, on noise. The plain PyTorch loops do the same work
 with one call per batch. Avalanche has its own strategies, which log and evaluate nothing here.
-Compilation is counted: every call compiles again, as the first one of a process does.
+Compilation is counted: every call compiles again, as the first one of a process does; only the case
+by buffer size is compiled before.
 """
 
 from collections.abc import Callable

@@ -1,6 +1,7 @@
 """SGD, ER, EWC and DER++ in plain PyTorch, written for speed: one call per batch, no loader."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from benchmarks.speed.replay import (
     REPLAYED,
     TASKS,
 )
+from benchmarks.speed.torch_penalty import SummedPenalty
 
 
 def make_net() -> nn.Sequential:
@@ -28,6 +30,17 @@ def make_net() -> nn.Sequential:
         *(nn.Linear(PIXELS, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()),
         nn.Linear(HIDDEN, CLASSES),
     )
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute with one thread, and with as many as before afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def torch_sequences(
@@ -40,10 +53,9 @@ def torch_sequences(
 ) -> list[float]:
     """Train the seeds one after another on a device and return the last loss of each."""
     # Two threads take 1.5 times as long as one for matrices of this size.
-    torch.set_num_threads(1)
     stored, classes = (torch.from_numpy(array).to(device) for array in (images, labels))
     trainer = {"SGD": Sgd, "ER": Replay, "EWC": Ewc, "DER++": DarkReplay}[method]
-    with torch.device(device):
+    with torch.device(device), one_thread():
         return [trainer(stored, classes, buffer_size).train() for _ in range(seeds)]
 
 
@@ -138,7 +150,7 @@ class Ewc(Sgd):
 
     def __init__(self, images: Tensor, labels: Tensor, buffer_size: int):
         super().__init__(images, labels, buffer_size)
-        self.anchors: list[tuple[list[Tensor], list[Tensor]]] = []
+        self.penalty = SummedPenalty()
         weights = dict(self.net.named_parameters())
 
         def sample_loss(params: dict[str, Tensor], image: Tensor, label: Tensor) -> Tensor:
@@ -149,12 +161,9 @@ class Ewc(Sgd):
         self.names = list(weights)
 
     def loss(self, batch: Tensor) -> Tensor:
-        """Return the batch's loss and the penalty."""
-        loss = self.outputs_and_loss(batch)[1]
-        for anchor, fisher in self.anchors:
-            for value, old, weight in zip(self.net.parameters(), anchor, fisher, strict=True):
-                loss = loss + PENALTY / 2 * (weight * (value - old) ** 2).sum()
-        return loss
+        """Return the batch's loss and the penalty, without the penalty's constant."""
+        distance = self.penalty.distance(self.net.parameters())
+        return self.outputs_and_loss(batch)[1] + PENALTY / 2 * distance
 
     def after_task(self, members: Tensor) -> None:
         """Add the task's Fisher information, from as many samples as everlight takes."""
@@ -165,8 +174,7 @@ class Ewc(Sgd):
             squares = self.gradients(params, self.images[part], self.labels[part])
             for total, name in zip(fisher, self.names, strict=True):
                 total += (squares[name] ** 2).sum(0)
-        anchor = [value.clone() for value in params.values()]
-        self.anchors.append((anchor, [total / len(spaced) for total in fisher]))
+        self.penalty.add([total / len(spaced) for total in fisher], list(params.values()))
 
 
 def _parts(index: Tensor) -> Iterator[Tensor]:

@@ -18,6 +18,7 @@ from benchmarks.speed.sequences import (
     WEIGHT_DECAY,
     Training,
 )
+from benchmarks.speed.torch_penalty import SummedPenalty
 from everlight.continual import Samples
 from everlight.models import ReducedResNet, SmallCNN
 
@@ -66,7 +67,7 @@ def torch_training(training: Training) -> Callable[[], list[float]]:
         net = torch_net(training.net, images.shape[-1])
         seen, rows = torch.zeros(classes, dtype=torch.bool), []
         buffer = train[0].chosen(torch.zeros(0, dtype=torch.long))
-        anchors: list[tuple[list[Tensor], list[Tensor]]] = []
+        penalty = SummedPenalty()
         for number in range(tasks):
             seen = seen | introduced[number]
             optimizer = optimizer_of(net, training.is_iirc)
@@ -76,14 +77,13 @@ def torch_training(training: Training) -> Callable[[], list[float]]:
                 for batch in torch.randperm(len(index)).split(protocol.batch_size):
                     optimizer.zero_grad()
                     loss = loss_of(net(inputs(index[batch], training.is_iirc)), hot[batch], seen)
-                    for anchor in anchors:
-                        loss = loss + REGULARIZATION / 2 * _distance(net, *anchor)
+                    loss = loss + REGULARIZATION / 2 * penalty.distance(net.parameters())
                     loss.backward()
                     optimizer.step()
                 accuracy(net, valid[number], seen)
             if training.strategy == "EWC":
-                old = [p.detach().clone() for p in net.parameters()]
-                anchors.append((_fisher(net, inputs, train[number], seen), old))
+                anchor = [p.detach() for p in net.parameters()]
+                penalty.add(_fisher(net, inputs, train[number], seen), anchor)
             if training.strategy == "ER-balanced":
                 new = train[number].chosen(_exemplars(train[number].hot))
                 buffer = Labelled(*(torch.cat(pair) for pair in zip(buffer, new, strict=True)))
@@ -208,11 +208,6 @@ def _fisher(net: nn.Module, inputs: Callable, train: Labelled, seen: Tensor) -> 
         for name, gradient in per_sample(params, inputs(chunk), targets).items():
             total[name] += (gradient**2).sum(0)
     return [value / len(index) for value in total.values()]
-
-
-def _distance(net: nn.Module, importance: list[Tensor], old: list[Tensor]) -> Tensor:
-    parts = zip(importance, net.parameters(), old, strict=True)
-    return sum((omega * (now - then) ** 2).sum() for omega, now, then in parts)
 
 
 def _exemplars(hot: Tensor) -> Tensor:

@@ -75,6 +75,33 @@ def test_ranks_are_equal():
         np.testing.assert_array_equal(actual, reference)
 
 
+def test_the_penalty_by_two_sums_has_the_gradient_of_the_sum_over_tasks():
+    torch = pytest.importorskip("torch")
+    from benchmarks.speed.torch_penalty import SummedPenalty
+
+    now = [torch.randn(3, 2, dtype=torch.float64, requires_grad=True) for _ in range(2)]
+    tasks = [[(torch.rand_like(p), torch.randn_like(p)) for p in now] for _ in range(3)]
+    listed = sum(
+        (w * (p - old) ** 2).sum() for task in tasks for (w, old), p in zip(task, now, strict=True)
+    )
+    expected = torch.autograd.grad(listed, now)
+    penalty = SummedPenalty()
+    assert penalty.distance(now) == 0
+    for task in tasks:
+        importance, anchor = map(list, zip(*task, strict=True))
+        penalty.add(importance, anchor)
+    for actual, gradient in zip(
+        torch.autograd.grad(penalty.distance(now), now), expected, strict=True
+    ):
+        torch.testing.assert_close(actual, gradient)
+
+
+def test_a_picture_without_the_case_that_it_shows_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["fits", "--picture", "growth.png"])
+    assert "--picture is of the case growth; name it" in capsys.readouterr().err
+
+
 def test_a_program_does_not_grow_with_the_number_of_tasks():
     few, many = (growth.compiled(tasks).as_text().count(" = ") for tasks in (3, 30))
     assert abs(many - few) < 0.02 * few
