@@ -116,7 +116,7 @@ def test_commits_of_the_clone_are_found():
 
 
 def test_changes_between_commits_of_equal_arrays_do_not_count(tmp_path, monkeypatch):
-    """Changes before the first commit and after the second one count."""
+    """Changes before the first commit and after the second one count, and code in between."""
     monkeypatch.setattr(measured_age, "ROOT", tmp_path)
     monkeypatch.setattr(EqualRun, "files", frozenset({"a.py"}))
     git_in(tmp_path, "init", "--quiet")
@@ -129,7 +129,7 @@ def test_changes_between_commits_of_equal_arrays_do_not_count(tmp_path, monkeypa
     first, second, third, last = commits
     for number, until, expected in (
         (second, last, []),
-        (third, last, []),
+        (third, last, ["a.py"]),
         (first, last, ["a.py"]),
         (second, third, ["a.py"]),
     ):

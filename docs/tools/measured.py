@@ -203,7 +203,7 @@ def method_of(table: Table, row: str) -> str | None:
     column = _method_column(table)
     if column is None:
         return None
-    cell = _cells(row)[column]
+    cell = _cells(row)[column].replace("\\", "")
     known = {name.casefold(): name for name in METHODS} | OTHER_NAMES
     for name in (cell, re.split(r" \(", cell)[0], re.split(r", | \(", cell)[0]):
         if name.casefold() in known:

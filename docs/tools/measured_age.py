@@ -27,10 +27,12 @@ from docs.tools.measured import OTHER_NAMES, ROOT, STRATEGIES, Entry, Table
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
 from everlight_experiments.cli import COMMANDS
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS
+from everlight_experiments.images.benchmark import image_benchmarks
 
 EXPERIMENTS = "experiments/everlight_experiments"
-SHARED = {"run": "images", "tune": "images", "grid": "images"}
-"""Folders of commands whose module only reads options."""
+OF_BENCHMARKS = ("run", "tune", "grid")
+"""Commands whose module only reads options; their code is that of the benchmark they name."""
 EQUAL_RUNS = Path(__file__).with_name("equal_runs.toml")
 
 
@@ -55,23 +57,24 @@ class EqualRun:
         return frozenset(files) - (of_methods - named)
 
     def covers(self, file: str, commit: str) -> bool:
-        """Return True if the command runs a file and a commit lies between its two.
+        """Return True if the command runs a file that has at a commit the code of its first one.
 
-        A commit before both counts too if the file has the code of the first one.
+        A commit between its two with other code was not compared.
         """
         return (
             file in self.files
             and is_ancestor(commit, self.until)
-            and (
-                is_ancestor(self.commit, commit)
-                or code_at(file, commit) == code_at(file, self.commit)
-            )
+            and code_at(file, commit) == code_at(file, self.commit)
         )
 
 
 def main(pages: list[str]) -> None:
     """Print the entries of the pages, all without any, whose code changed; the rest is counted."""
-    tables, runs, equal, missing = measured.all_tables(), equal_runs(), 0, set()
+    tables, runs, missing = measured.all_tables(), equal_runs(), set()
+    known = {entry.page for entry in measured.entries()}
+    if other := sorted(set(pages) - known):
+        sys.exit(f"no measured table in {other[0]}; pages are {', '.join(sorted(known))}")
+    equal = outside = 0
     for entry in measured.entries():
         if pages and entry.page not in pages:
             continue
@@ -80,6 +83,9 @@ def main(pages: list[str]) -> None:
         missing |= lacking
         if lacking:
             continue
+        if not entry.rows and not files_of(entry, table):
+            outside += 1
+            continue
         files = changed_of(entry, table, runs)
         equal += not files
         if files:
@@ -87,6 +93,8 @@ def main(pages: list[str]) -> None:
             print(f"  oldest rows: {commits_of(entry)[0]}, measured {entry.date}")
             print("".join(f"    {file}\n" for file in files), end="")
     print(f"{equal} tables have the code of their commit")
+    if outside:
+        print(f"{outside} were made by programs outside of the project, or by hand")
     if missing:
         print(f"not in this clone, so not compared: {', '.join(sorted(missing))}; fetch them")
 
@@ -146,8 +154,10 @@ def folder_of(command: str) -> str:
     if words[:1] != ["everlight"] or not named:
         return ""
     name = max(named, key=len)
-    if name in SHARED:
-        return f"{EXPERIMENTS}/{SHARED[name]}"
+    if name in OF_BENCHMARKS:
+        named = [BENCHMARKS[word].make for word in words if word in BENCHMARKS]
+        make = getattr(named[0], "func", named[0]) if named else image_benchmarks
+        return f"{EXPERIMENTS}/{make.__module__.split('.')[1]}"
     path = Path(EXPERIMENTS, *COMMANDS[name].target.partition(":")[0].split("."))
     return f"{path}.py" if path.parent.name == "commands" else path.parent.as_posix()
 
