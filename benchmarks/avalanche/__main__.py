@@ -5,6 +5,8 @@ of an environment that has them.
 """
 
 import argparse
+import shutil
+import sys
 
 from benchmarks.avalanche.cases import CASES, cases_of
 from benchmarks.avalanche.comparison import (
@@ -17,6 +19,7 @@ from benchmarks.avalanche.comparison import (
 )
 from benchmarks.avalanche.inputs import INPUTS
 from benchmarks.avalanche.runs import VARIABLE, avalanche_python
+from everlight_data.errors import DataError
 
 PAIRED = "everlight | with equation | Avalanche | everlight above | with equation above"
 
@@ -36,7 +39,11 @@ def main(arguments: list[str] | None = None) -> None:
     unknown = [name for name in options.case if name not in names]
     if unknown:
         parser.error(f"no case {unknown[0]!r}; there are {', '.join(names)}")
+    if options.seeds == 1 or options.seeds < 0:
+        parser.error(f"--seeds {options.seeds} has no spread; give 2 or more, or 0 for no means")
     python = avalanche_python()
+    if python is not None and shutil.which(python) is None:
+        parser.error(f"{VARIABLE} names {python}, which does not exist")
     if python is None:
         parser.error(f'avalanche-lib is missing: install ".[bench]", or set {VARIABLE}')
     inputs = INPUTS[options.data]()
@@ -86,4 +93,7 @@ def _table(header: str, rows: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DataError as error:
+        sys.exit(str(error))

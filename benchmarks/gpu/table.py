@@ -21,11 +21,14 @@ def write_table(results_file: Path, page: Path = PAGE) -> None:
     """Write the results of the newest device, versions and sources into the page.
 
     Raises:
-      ValueError: the file has no results, or is of something else; the page lacks a mark.
+      ValueError: the file has no results, or is of something else, or its newest ones are of the
+        least sizes (`--small`); the page lacks a mark.
     """
     results = read_results(results_file)
     if not results:
         raise ValueError(f"{results_file} has no results; run `python -m benchmarks.gpu`")
+    if max(results, key=lambda one: one["ended"])["setup"]["small"]:
+        raise ValueError(f"{results_file} has results of --small, which are no measurements")
     text = page.read_text(encoding="utf-8")
     if text.count(BEGIN) != 1 or text.count(END) != 1:
         raise ValueError(f"{page} lacks the lines {BEGIN.strip()} and {END.strip()}")
@@ -76,8 +79,11 @@ def _tests(complete: dict[str, dict]) -> str:
     if values is None:
         return ""
     failed = values.get("failed", 0) + values.get("error", 0)
+    # pytest's exit status is 1 if tests failed and above if it could not run them all.
+    unfinished = ", and the others did not run" if values.get("exit status", 0) > 1 else ""
     return (
-        f"\nOf the tests of `make test-gpu` {values.get('passed', 0)} passed and {failed} failed.\n"
+        f"\nOf the tests of `make test-gpu` {values.get('passed', 0)} passed and {failed} "
+        f"failed{unfinished}.\n"
     )
 
 
@@ -86,5 +92,6 @@ def _paper(complete: dict[str, dict]) -> str:
     if values is None:
         return ""
     scores = "; ".join(f"{name}: {means[-1]:.3f}" for name, means in values["scores"].items())
-    took = f"`{values['command']}` took {values['run s']:.0f} s"
+    part = " in its last part, which continued earlier ones" if values["continued"] else ""
+    took = f"`{values['command']}` took {values['run s']:.0f} s{part}"
     return f"\n{took}. Score after the last task: {scores}.\n"

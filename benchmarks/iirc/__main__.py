@@ -9,13 +9,17 @@ task, where both sides have the same initial weights, batches and exemplars.
 """
 
 import argparse
+import json
+import shutil
+import sys
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.iirc.cases import CASES
 from benchmarks.iirc.comparison import rows_of, table
 from benchmarks.iirc.equations import EQUATIONS
-from benchmarks.iirc.inputs import CIFAR, Workload
+from benchmarks.iirc.inputs import CIFAR, DESCRIPTION, Workload
 from benchmarks.iirc.runs import (
     AUTHORS_SCORES,
     EVERLIGHT_SCORES,
@@ -27,6 +31,7 @@ from benchmarks.iirc.runs import (
     scores_in,
     train_both,
 )
+from everlight_data.errors import DataError
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -58,7 +63,11 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--steps compares on images of its own; leave --cifar100 out")
     if options.steps and options.authors_equations:
         parser.error("--steps has a row with the authors' equation; leave --authors-equations out")
+    if options.seeds < 2 and not options.steps:
+        parser.error(f"--seeds {options.seeds} has no spread; give 2 or more")
     python = authors_python()
+    if python is not None and shutil.which(python) is None:
+        parser.error(f"{VARIABLE} names {python}, which does not exist")
     if python is None:
         parser.error(f"torch or Pillow is missing: name a Python that has them in {VARIABLE}")
     authors = Authors(python, options.authors)
@@ -79,6 +88,9 @@ def main(arguments: list[str] | None = None) -> None:
                         print(f"| {name} | {task} | {values} | {same} of {count} |", flush=True)
             return
         workload = CIFAR if options.cifar100 else Workload()
+        described = folder / DESCRIPTION
+        if described.exists() and json.loads(described.read_text("utf-8")) != asdict(workload):
+            parser.error(f"--keep {folder} has runs of other data or settings; give another folder")
         same, count = same_material(authors, workload, folder)
         equal = "the same" if same else "DIFFERENT"
         print(f"{equal} samples, labels and layers; {count:,} parameters\n", flush=True)
@@ -90,4 +102,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except DataError as error:
+        sys.exit(str(error))

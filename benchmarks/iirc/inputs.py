@@ -27,6 +27,8 @@ from everlight_data.sets.image_set import ImageSet, PerClass, first_per_class
 DATA = "iirc_cifar100"
 CLASSES = 100
 METADATA = "metadata"
+DESCRIPTION = "workload.json"
+"""File of the settings of the runs in a folder."""
 SPLITS = ("train", "intask_valid", "test")
 
 
@@ -89,7 +91,7 @@ def write_inputs(workload: Workload, folder: Path) -> None:
     tasks = {f"task_{number}": names for number, names in enumerate(task_order(workload))}
     path = metadata / f"{DATA}_task_configurations.json"
     path.write_text(json.dumps({"configuration_0": tasks}), "utf-8")
-    (folder / "workload.json").write_text(json.dumps(asdict(workload)), "utf-8")
+    (folder / DESCRIPTION).write_text(json.dumps(asdict(workload)), "utf-8")
 
 
 def write_archive(images: ImageSet, folder: Path) -> None:

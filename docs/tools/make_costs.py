@@ -42,8 +42,7 @@ a hundred in memories that classes share.
   set, not as pixels.
 - **Copies** of the parameters that count as the model's memory in the criteria of
   Díaz-Rodríguez et al. 2018.
-- L2P, DualPrompt, CODA-Prompt, LoRA, InfLoRA and EASE need a pretrained transformer and are left
-  out.
+- Left out are {left_out}: they need a pretrained transformer, or samples with several labels.
 - Rows from CWR on train or compute only a head on the pixels, of {head:,} parameters. The
   generative classifier trains a VAE per class.
 
@@ -75,6 +74,7 @@ def render() -> str:
         cheap=sum(ratio <= 2 for ratio in ratios.values()),
         total=len(ratios),
         most=most,
+        left_out=in_words([name for name in METHODS if name not in costs]),
         ratio=ratios[most],
     )
     rows = [
@@ -83,6 +83,11 @@ def render() -> str:
         for name, cost in costs.items()
     ]
     return head + "\n".join(rows) + "\n"
+
+
+def in_words(names: list[str]) -> str:
+    """Return names as a list in a sentence."""
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 if __name__ == "__main__":

@@ -77,6 +77,8 @@ def _observed_color(observer: colour.MultiSpectralDistributions, illuminant: obj
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("give the folder of a run of `everlight paper cl-metrics`")
     plt.switch_backend("Agg")
     draw_learning(Path(sys.argv[1]))
     draw_illuminants()

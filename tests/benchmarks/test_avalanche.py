@@ -172,6 +172,22 @@ def test_a_case_that_does_not_exist_is_named(capsys):
     assert "no case 'EWD'; there are naive, EWC" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "1"], "--seeds 1 has no spread; give 2 or more, or 0 for no means"),
+        (["ER"], "EVERLIGHT_AVALANCHE names nowhere/python, which does not exist"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    words, message, monkeypatch, capsys
+):
+    monkeypatch.setenv(runs.VARIABLE, "nowhere/python")
+    with pytest.raises(SystemExit):
+        main(words)
+    assert message in capsys.readouterr().err
+
+
 def test_an_environment_without_avalanche_is_named_with_the_remedy(seeded):
     question = runs.Question(NAIVE, seeded, runs.plain_batches(seeded, 2), False)
     with pytest.raises(DataError, match=rf"false could not run Avalanche.*{runs.VARIABLE}"):

@@ -111,14 +111,36 @@ def test_the_selection_of_tests_is_the_makefiles(monkeypatch, tmp_path):
         suite.selected_tests()
 
 
+def one(name, jax, values, state="complete", ended="2026-11-27T10:00:00+00:00", small=False):
+    setup = {"device": "NVIDIA H200", "jax": jax, "small": small}
+    return {"case": name, "setup": setup, "state": state, "values": values, "ended": ended}
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("tests", {"failed tests": [], "exit status": 2}, "0 passed and 0 failed, and the others"),
+        ("tests", {"passed": 3, "failed": 1, "exit status": 1}, "3 passed and 1 failed.\n"),
+        (
+            "paper",
+            {"command": "everlight run", "continued": True, "run s": 3.2, "scores": {"ER": [0.5]}},
+            "took 3 s in its last part, which continued earlier ones. Score",
+        ),
+    ],
+)
+def test_what_is_not_whole_is_stated(name, values, words):
+    assert words in table.render([one(name, "1", values)])
+
+
+def test_results_of_least_sizes_are_refused(tmp_path):
+    (tmp_path / "gpu.json").write_text(json.dumps({"results": [one("a", "1", {}, small=True)]}))
+    with pytest.raises(ValueError, match="has results of --small, which are no measurements"):
+        table.write_table(tmp_path / "gpu.json", tmp_path / "page.md")
+
+
 def test_the_table_has_the_newest_results_between_its_marks(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"# Page\nbefore\n{table.BEGIN}old\n{table.END}after\n")
-
-    def one(name, jax, values, state="complete", ended="2026-11-27T10:00:00+00:00"):
-        setup = {"device": "NVIDIA H200", "jax": jax}
-        return {"case": name, "setup": setup, "state": state, "values": values, "ended": ended}
-
     step = {"ms per step": 2.744, "images/s, all seeds": 46_500.2, "peak GB": None}
     (tmp_path / "gpu.json").write_text(
         json.dumps(

@@ -1,7 +1,8 @@
 """The comparison with IIRC's authors: arithmetic, archive, and the steps with a checkout."""
 
+import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +103,30 @@ def test_a_method_that_does_not_exist_is_named(capsys):
     with pytest.raises(SystemExit):
         main(["--authors", "nowhere", "BiC"])
     assert "no method 'BiC'; there are finetune, ER-balanced" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--seeds", "1"], "--seeds 1 has no spread; give 2 or more"),
+        ([], "EVERLIGHT_IIRC names nowhere/python, which does not exist"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_before_anything_is_trained(
+    words, message, monkeypatch, capsys
+):
+    monkeypatch.setenv("EVERLIGHT_IIRC", "nowhere/python")
+    with pytest.raises(SystemExit):
+        main(["--authors", "nowhere", *words])
+    assert message in capsys.readouterr().err
+
+
+def test_kept_runs_of_other_data_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("EVERLIGHT_IIRC", "false")
+    (tmp_path / "workload.json").write_text(json.dumps(asdict(inputs.CIFAR)))
+    with pytest.raises(SystemExit):
+        main(["--authors", "nowhere", "--keep", str(tmp_path)])
+    assert "has runs of other data or settings; give another folder" in capsys.readouterr().err
 
 
 def test_a_python_that_fails_is_named_with_the_remedy(tmp_path):
