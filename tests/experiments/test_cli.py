@@ -104,6 +104,11 @@ def test_settings_of_all_runs_are_checked_first(capsys, somewhere, run):
         ("run digits --epochs one", "'one'; give --epochs INT. everlight run --help lists all"),
         ("run digits --methods naive,ER", "separate names by spaces, as in naive ER"),
         ("run digits --methods EWC --validation-fraction 0", "--validation-fraction 0 leaves"),
+        (
+            "run digits --methods EWC --hyperparameters EWC=1,1000001,1000000",
+            "EWC has the hyper-parameters 1000000.0 and 1000001.0, whose training runs are both "
+            "named 1e+06; give values that differ in six digits",
+        ),
         ("grid --benchmarks facts facts:demo", "--benchmarks has facts and facts:demo; give each"),
         ("data prepare", "NAME is missing: Name of the data set;"),
         ("rnu", "There is no command 'rnu'; did you mean 'run'"),

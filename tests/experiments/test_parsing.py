@@ -1,12 +1,17 @@
 """`--config`: a run's config.json, a preset or a user's own file gives all options."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from everlight_data.errors import DataError
+from everlight_data.runs.configs import write_config
+from everlight_data.runs.descriptions import as_json
 from everlight_experiments.cli import options_of
+from everlight_experiments.commands.benchmark_registry import BENCHMARKS
+from everlight_experiments.commands.option_defaults import read_options, run_options
+from everlight_experiments.commands.options import RunOptions
 from everlight_experiments.continual.benchmarks.statements import Statement
 from everlight_experiments.images.config import DIGITS
 from everlight_experiments.run_folder.folder import RunFolder
@@ -39,6 +44,19 @@ def test_config_json_holds_every_option_of_a_run(words, tmp_path):
     with pytest.raises(DataError, match="seeds: 'one' is not of type int"):
         options_of("run", ["--config", str(stored)])
     folder.remove_empty()
+
+
+def test_config_json_of_every_preset_is_read_back(tmp_path):
+    path = tmp_path / "config.json"
+    for name, preset in presets():
+        options = run_options([name, "--preset", preset])()
+        path.write_text(json.dumps({"settings": as_json(asdict(options))}))
+        assert vars(read_options(RunOptions, path)) == vars(options)
+
+
+def presets():
+    """Return every benchmark's name with each of its presets."""
+    return [(name, preset) for name, entry in BENCHMARKS.items() for preset in entry.configs]
 
 
 def test_a_configuration_of_ones_own_is_a_python_file(tmp_path):
@@ -107,6 +125,17 @@ def test_a_preset_or_benchmark_that_a_configuration_excludes_is_refused(words, m
     file.write_text("from everlight_experiments.images.config import DIGITS as MINE\n")
     with pytest.raises(DataError, match=message):
         options_of("run", words.format(run=stored, file=file).split())
+
+
+@pytest.mark.parametrize(
+    ("command", "other", "option"), [("tune", "run", "hyperparameters"), ("run", "tune", "vary")]
+)
+def test_a_config_json_of_another_command_is_named(command, other, option, tmp_path):
+    path = tmp_path / "config.json"
+    write_config(path, as_json(asdict(options_of(other, ["digits"]))), {})
+    message = rf"{path} is of another command .* '{option}'; give .* of everlight {command}$"
+    with pytest.raises(DataError, match=message):
+        options_of(command, ["--config", str(path)])
 
 
 def test_texts_of_the_report_may_differ_from_the_folder_s(tmp_path):

@@ -1,11 +1,13 @@
 """Descriptions in JSON: of settings and stored arrays, compared by value when they are read."""
 
+import contextlib
 import dataclasses
+import itertools
 import json
 import types
 import typing
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, Union
 
@@ -29,7 +31,7 @@ def from_json(kind: Any, value: Any) -> Any:
 
     Args:
       kind: dataclass, or type of one of its fields: number, text, path, one of several texts, or
-        tuple, mapping or dataclass of such, each of which may be None.
+        tuple, mapping or dataclass of such, or a union of these, each of which may be None.
       value: as `json.loads` gives it.
 
     Raises:
@@ -42,7 +44,8 @@ def from_json(kind: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         if value is None:
             return None
-        return from_json(next(member for member in arguments if member is not type(None)), value)
+        members = [member for member in arguments if member is not type(None)]
+        return _from_union(members, value)
     if dataclasses.is_dataclass(kind):
         return kind(**_fields_from_json(kind, _check_type(dict, value)))
     if isinstance(origin, type) and issubclass(origin, Mapping):
@@ -123,6 +126,22 @@ def _check_type(kind: type, value: Any) -> Any:
     if type(value) is not kind:
         raise TypeError(f"{value!r} is not of type {kind.__name__}")
     return value
+
+
+def _from_union(members: Sequence[Any], value: Any) -> Any:
+    """Return the value of the first type of a union that it is of; several sets of texts are one.
+
+    Raises:
+      TypeError, ValueError: it is of none; the message is that of the last.
+    """
+    is_text = [typing.get_origin(member) is Literal for member in members]
+    texts = [*itertools.chain(*map(typing.get_args, itertools.compress(members, is_text)))]
+    others = [member for member, of_texts in zip(members, is_text, strict=True) if not of_texts]
+    kinds = [*others, Literal[*texts]] if texts else others
+    for kind in kinds[:-1]:
+        with contextlib.suppress(TypeError, ValueError):
+            return from_json(kind, value)
+    return from_json(kinds[-1], value)
 
 
 def _fields_from_json(kind: type, stored: Mapping[str, Any]) -> dict[str, Any]:

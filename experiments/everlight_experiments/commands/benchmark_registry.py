@@ -113,6 +113,28 @@ def default_config(text: str, preset: AnyPreset = "demo") -> BenchmarkConfig:
     return BENCHMARKS[name].configs[preset]
 
 
+def has_own_settings(options: RunOptions | TuneOptions) -> bool:
+    """Return True if the benchmark has settings of its own, which --setting does not select.
+
+    A user's `Benchmark` has no configuration in the options that a run records.
+    """
+    if is_user_file(options.benchmark):
+        return options.config is None
+    return BENCHMARKS[benchmark_name(options.benchmark)].has_settings
+
+
+def options_unlike_preset(options: RunOptions | TuneOptions) -> list[str]:
+    """Return the configuration's options that differ from the benchmark's preset, without `--`.
+
+    They are the same when a run is repeated (`--config`) or read back. A user's `Benchmark`, which
+    has no configuration, has none.
+    """
+    if options.config is None:
+        return []
+    default = default_config(options.benchmark, options.preset)
+    return list(changed_options(default, options.config))
+
+
 def load_benchmarks(
     options: RunOptions | TuneOptions,
     user_benchmark: Benchmark | UserStream | None = None,
@@ -127,10 +149,7 @@ def load_benchmarks(
       DataError: data that cannot be read, parts that do not fit together, or a setting that the
         benchmark does not have.
     """
-    name = benchmark_name(options.benchmark)
-    has_settings = isinstance(user_benchmark, Benchmark) or (
-        user_benchmark is None and BENCHMARKS[name].has_settings
-    )
+    name, has_settings = benchmark_name(options.benchmark), has_own_settings(options)
     if options.setting is not None and has_settings:
         raise DataError(f"--setting is not for {name}, which has its own")
     if added and has_settings:
@@ -142,9 +161,7 @@ def load_benchmarks(
         benchmarks, changes = {user_benchmark.setting.name: user_benchmark}, []
     else:
         request = _request_of(options, name)._replace(added=tuple(added))
-        changes = list(
-            changed_options(default_config(options.benchmark, options.preset), request.config)
-        )
+        changes = options_unlike_preset(options)
         has_rows = user_benchmark is not None and user_benchmark.features is not None
         strategies = options.strategy if isinstance(options, RunOptions) else ()
         names = [*METHODS, *(reference.rpartition(":")[2] for reference in strategies)]

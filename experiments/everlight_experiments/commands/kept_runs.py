@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 from everlight.continual.methods.method import Method
 from everlight.continual.methods.registry import METHODS
+from everlight.continual.methods.replay_variants import VARIANTS
 from everlight_data.errors import DataError, MissingDataError
 from everlight_data.names import check_name
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.descriptions import name_differences
-from everlight_experiments.commands.benchmark_registry import benchmark_name
+from everlight_experiments.commands.benchmark_registry import benchmark_name, has_own_settings
 from everlight_experiments.commands.grid import runs_of
 from everlight_experiments.commands.load_and_train import load_suite
 from everlight_experiments.commands.option_defaults import read_options
@@ -86,10 +87,10 @@ def read_kept_run(run: Path, benchmark: str | None = None) -> KeptRun:
 
     def open_folder() -> RunFolder:
         if is_grid:
-            folder = RunFolder("grid", "", options, shared=True)
+            folder = RunFolder("grid", "", options, shared=True, trains=False)
         else:
             name = benchmark_name(options.benchmark)
-            folder = RunFolder("run", name, options, shared=True)
+            folder = RunFolder("run", name, options, shared=True, trains=False)
         if folder.path.resolve() != run.resolve():
             folder.remove_empty()
             raise DataError(f"{run} was {folder.path.name}; give it its name again")
@@ -112,11 +113,19 @@ def _earlier_folder(run: Path, stored: Path) -> Path:
 
 
 def rebuild_benchmarks(run: KeptRun, settings: Sequence[str]) -> tuple[Benchmarks, list[Method]]:
-    """Return the benchmark of a run in every given setting, and every method on it."""
-    # Settings of earlier starts are there too.
-    selected = None if run.options.setting is None else tuple(settings)
+    """Return the benchmark of a run in every given setting, and every method on it.
+
+    Settings, methods and variants of earlier starts are there too; strategies (`--strategy`) are
+    those of the last start.
+    """
+    rows = [Method.name_in(label) for setting in settings for label in names_in(run.nets / setting)]
+    variants = tuple(name for name in VARIANTS if any(row.endswith(f", {name}") for row in rows))
     all_methods = dataclasses.replace(
-        run.options, setting=selected, methods=tuple(METHODS), published=True
+        run.options,
+        setting=None if has_own_settings(run.options) else tuple(settings),
+        methods=tuple(METHODS),
+        published=True,
+        variants=variants or None,
     )
     loaded = load_suite(all_methods, run.added)
     benchmarks = {}
@@ -133,13 +142,18 @@ def find_method(run: KeptRun, setting: str, methods: Sequence[Method], name: str
     """Return the method of a name, whose networks a run kept.
 
     Raises:
-      DataError: there are none, with the methods of which there are; or they are those of another
-        version of a user's file.
+      DataError: there are none, with the methods of which there are; or they are those of a
+        strategy that the run's last start lacked, or of another version of a user's file.
     """
     labels = names_in(run.nets / setting)
     check_name("net of method", name, [Method.name_in(label) for label in labels])
     method = next((method for method in methods if method.name == name), None)
-    if method is None or method.label not in labels:
+    if method is None:
+        raise DataError(
+            f"{run.folder}: the last start of its command lacked the strategy {name}; give that "
+            "command --strategy again"
+        )
+    if method.label not in labels:
         raise DataError(f"{run.folder}: its {name} was trained with another version of your file")
     return method
 

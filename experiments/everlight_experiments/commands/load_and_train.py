@@ -23,7 +23,11 @@ from everlight.continual.methods.method import (
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.methods.replay_variants import with_variants
 from everlight_data.errors import DataError
-from everlight_experiments.commands.benchmark_registry import benchmark_name, load_benchmarks
+from everlight_experiments.commands.benchmark_registry import (
+    benchmark_name,
+    load_benchmarks,
+    options_unlike_preset,
+)
 from everlight_experiments.commands.options import ALL, MethodOptions, RunOptions, TrainOptions
 from everlight_experiments.commands.protocol_presets import PROTOCOL_OPTIONS
 from everlight_experiments.commands.user_benchmark import (
@@ -38,7 +42,10 @@ from everlight_experiments.continual.benchmarks.benchmark import (
     Setting,
 )
 from everlight_experiments.continual.benchmarks.run_data import AddedData
-from everlight_experiments.continual.training.hyperparameters import read_hyperparameters
+from everlight_experiments.continual.training.hyperparameters import (
+    read_hyperparameters,
+    refuse_equal_names,
+)
 from everlight_experiments.continual.training.outcome import Outcomes
 from everlight_experiments.continual.training.programs import MethodPrograms, method_on
 from everlight_experiments.continual.training.queue import Job, jobs_of, runners_of
@@ -50,7 +57,6 @@ from everlight_experiments.images.methods.published import (
     selected_length,
     with_published_settings,
 )
-from everlight_experiments.run_folder.config_options import given_options
 from everlight_experiments.run_folder.folder import NETS, RunFolder
 from everlight_experiments.run_folder.options import check_methods
 
@@ -173,7 +179,7 @@ def configure_options(options: RunOptions, methods: Sequence[Method]) -> RunOpti
     if values and WORD in preset and WORD not in values:
         values = (WORD, *values)
     if WORD in values:
-        config = with_published_settings(config, methods, given_options(options))
+        config = with_published_settings(config, methods, options_unlike_preset(options))
         if other_length := selected_length(config):
             print(f"WARNING: --hyperparameters {WORD}: {other_length}", file=sys.stderr)
     config = with_method_arguments(config, options.method_arguments, methods)
@@ -197,6 +203,8 @@ def fitted_methods(
         method._replace(hyperparameters=grids.get(method.name, method.hyperparameters))
         for method in methods
     ]
+    for method in fitted:
+        refuse_equal_names(method)
     return with_variants(fitted, options.variants or ())
 
 

@@ -1,5 +1,6 @@
 """Options of each command, with the values of the named benchmark or `--config` as defaults."""
 
+import dataclasses
 import inspect
 from functools import partial
 from pathlib import Path
@@ -186,6 +187,13 @@ def read_options(kind: type, path: Path) -> Any:
     content = read_json(path, remedy)
     with refusing(path, remedy):
         stored = dict(content["settings"])
+        options = {field.name for field in dataclasses.fields(kind)}
+        if others := sorted(stored.keys() - options):
+            command = kind.__name__.removesuffix("Options").lower()
+            raise DataError(
+                f"{path} is of another command or version, with the option {others[0]!a}; give the "
+                f"config.json of a run of everlight {command}"
+            )
         config = stored.pop("config", None)
         if config is not None:
             default = default_config(stored["benchmark"])

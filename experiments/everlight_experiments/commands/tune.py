@@ -229,7 +229,9 @@ def _runners(
     with_prefix = {
         column: benchmark._replace(prefix=prefix) for column, benchmark in benchmarks.items()
     }
-    return runners_of(folder, with_prefix, options.seed, options.validation_seeds)
+    runners = runners_of(folder, with_prefix, options.seed, options.validation_seeds)
+    # The runs of all combinations count together, in the estimate and in `everlight watch`.
+    return {column: replace(runner, titles_have_prefix=False) for column, runner in runners.items()}
 
 
 def _estimate(

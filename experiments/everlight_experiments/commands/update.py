@@ -169,6 +169,11 @@ def load_update(options: UpdateOptions) -> Update:
     for setting, runs in earlier.items():
         names = {Method.name_in(label) for label in names_in(run.nets / setting)}
         in_order = [method.name for method in methods if method.name in names]
+        if not options.methods:
+            lines += [
+                f"leaves out {name}, whose --strategy the last start of the run's command lacked"
+                for name in sorted(names.difference(in_order))
+            ]
         for name in options.methods or in_order:
             method = find_method(run, setting, methods, name)
             reason = obstacle(method, later[setting])

@@ -75,18 +75,26 @@ class RunFolder:
     the parts that it computes; the claims of a process that dies are free again. Joined processes
     (`processes.py`) count as one: their first process claims, reads and writes for all.
 
-    The object owns the folder's lock. It is held while the folder is opened and, until the object
-    is gone, after that: from the start where one process works alone, from its results on where
-    the folder is shared.
+    The object holds the folder's lock while it opens the folder and, until the object is gone, from
+    the start where one process works alone, from its results on where the folder is shared.
     """
 
-    def __init__(self, command: str, name: str, options: FolderOptions, *, shared: bool = False):
+    def __init__(
+        self,
+        command: str,
+        name: str,
+        options: FolderOptions,
+        *,
+        shared: bool = False,
+        trains: bool = True,
+    ):
         """Open or create the folder.
 
         Args:
           command, name: parts of the folder's name; a preset, if there is one, and the tag follow.
           options: options of the run.
           shared: whether all work is divided into parts, so that other processes may take part.
+          trains: False where only networks are read; config.json of a run is then left as it is.
 
         Raises:
           DataError: the folder holds a run with other settings, which are named, or another process
@@ -98,7 +106,7 @@ class RunFolder:
         words = command, name, getattr(options, "preset", ""), options.tag
         self.path = Path(options.runs) / "-".join(word for word in words if word)
         self.checkpoints = self.path / "checkpoints"
-        self._shared, self._claims = shared, Claims()
+        self._shared, self._trains, self._claims = shared, trains, Claims()
         self._reuse_announced, self._opened = False, time.monotonic()
         self._is_new, self._written = False, None
         self._methods: dict[str, Any] = {}
@@ -152,8 +160,7 @@ class RunFolder:
                 self._claims.release(part)
         config = self.path / "config.json"
         # A run that was killed before it saved anything claims nothing.
-        self._continued = self._holds_work()
-        in_use = self._is_in_use()
+        self._continued, in_use = self._holds_work(), self._is_in_use()
         if not self._continued and not in_use:
             # The epochs of its lines are learned again.
             remove(self.path / METRICS)
@@ -161,13 +168,14 @@ class RunFolder:
         free = "runs", *options.run_selectors
         recorded = {}
         if self._continued:
-            chosen = self._config["settings"]
-            recorded = read_config(config, chosen, free, TEXTS, options.paths)
+            recorded = read_config(config, self._config["settings"], free, TEXTS, options.paths)
         # Results keep the settings that they have until this process replaces them.
         has_results = self._continued and (self.path / RESULTS).exists()
-        write_content(config, recorded if has_results else recorded | self._config)
+        # `everlight watch` takes a run for finished whose report is newer.
+        if self._trains or not self._continued:
+            write_content(config, recorded if has_results else recorded | self._config)
         self._written = file_state(config)
-        if in_use and options.run_selectors:
+        if in_use and self._trains and options.run_selectors:
             names = ", ".join(name.replace("_", "-") for name in options.run_selectors)
             print(
                 f"another process works in {self.path}; the report and config.json will be those "

@@ -38,10 +38,18 @@ class Settings:
     shares: tuple[Annotated[float, Between(0, 1)], ...] = (0.5,)
     folder: Path = Path("there")
     augment: bool = True
+    size: Literal["small", "big"] | Literal["round"] | None = None
+    values: Mapping[str, float | str | bool] = dataclasses.field(default_factory=dict)
 
 
 def test_settings_are_read_back_from_their_description():
-    for settings in (Settings(), Settings({"a": Part(2)}, (), 3, folder=Path("a/b"), kind="coat")):
+    values = {"rate": 0.5, "over": "all", "flag": True}
+    for settings in (
+        Settings(),
+        Settings({"a": Part(2)}, (), 3, folder=Path("a/b"), kind="coat"),
+        Settings(size="round", values=values),
+        Settings(size="big"),
+    ):
         assert from_json(Settings, as_json(dataclasses.asdict(settings))) == settings
     # JSON does not tell 1 from 1.0; what is left out is the default.
     assert from_json(Part, {"rate": 1}) == Part(rate=1.0)
@@ -55,6 +63,7 @@ def test_settings_are_read_back_from_their_description():
         ({"channels": 3}, ValueError, r"channels: 3 is not of type list"),
         ({"pair": [1]}, ValueError, r"pair: "),
         ({"kind": "cap"}, ValueError, r"kind: 'cap' is none of 'hat', 'coat'"),
+        ({"size": "flat"}, ValueError, r"size: 'flat' is none of 'small', 'big', 'round'"),
         ({"most": 2.5}, ValueError, r"most: 2\.5 is not of type int"),
         ({"augment": 1}, ValueError, r"augment: 1 is not of type bool"),
         ({"parts": {"x": {"steps": None}}}, ValueError, r"parts: steps: None is not of type int"),

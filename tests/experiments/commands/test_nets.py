@@ -1,5 +1,6 @@
 """Kept networks: what they predict is what the run scored; what is not there is named."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -113,6 +114,29 @@ def test_a_network_predicts_what_the_run_scored(finished, digits_tests, setting,
 def test_networks_that_were_not_kept_are_named(finished, requested, message):
     with pytest.raises(DataError, match=message):
         load_net(finished[0], *requested)
+
+
+def test_networks_of_earlier_starts_are_read(finished, digits_tests, tmp_path):
+    """The last start has one of the settings, one of the methods and no variant."""
+    images, labels = digits_tests
+    folder = tmp_path / finished[0].name
+    shutil.copytree(finished[0], folder)
+    options = "--seeds", "1", "--no-published", "--metrics", "task-masked accuracy"
+    report = run(tmp_path, "--methods", "ER", "--variants", "nearest-mean", *options)
+    accuracy = arrays_of(report)["class-incremental/ER, nearest-mean/accuracy by task"][0, 1]
+    run(tmp_path, "--methods", "nearest mean", *options)
+    net = load_net(folder, "ER, nearest-mean", 3, 1, "class-incremental")
+    right = net.predict(images).argmax(axis=1) == labels
+    of_task = net.task_classes.argmax(axis=0)[labels]
+    np.testing.assert_allclose([right[of_task == task].mean() for task in (0, 1)], accuracy, 1e-6)
+    scores, expected = (
+        load_net(path, "nearest mean", 3, 1, "task-incremental").predict(images[:5], 0)
+        for path in (folder, finished[0])
+    )
+    np.testing.assert_array_equal(scores, expected)
+    (folder / "models" / "class-incremental" / "mine@1f").mkdir()
+    with pytest.raises(DataError, match="last start of its command lacked the strategy mine; give"):
+        load_net(folder, "mine", 3, 0, "class-incremental")
 
 
 def test_images_of_another_kind_are_refused(finished, digits_tests):

@@ -1,9 +1,13 @@
 """Protocols of the literature as presets of `everlight run`, against numbers of official code."""
 
+from dataclasses import asdict
+
 import pytest
 
 from everlight.continual.methods.registry import METHODS
 from everlight_data.errors import DataError
+from everlight_data.runs.configs import write_config
+from everlight_data.runs.descriptions import as_json
 from everlight_experiments import cli
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands.load_and_train import configure_options
@@ -70,6 +74,25 @@ def test_a_value_of_one_method_leaves_the_settings_of_the_others(capsys):
     expected = PUBLISHED["cifar10", "classes"].with_buffer(200)["DER++"]
     assert (derpp.learning_rate, derpp.arguments) == (expected.learning_rate, expected.arguments)
     assert "selected these settings with --epochs 50." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", ["mnist:der --learning-rate 0.5", "--config {file}:MINE"])
+def test_a_repeated_run_has_the_learning_rate_that_its_user_set(words, tmp_path):
+    """Mammoth's replay batch for ER is 10; its learning rate, 0.1, gives way to the user's."""
+    file, stored = tmp_path / "mine.py", tmp_path / "config.json"
+    file.write_text(
+        "from dataclasses import replace\n"
+        "from everlight_experiments.images.config import CONFIGS\n"
+        "DEMO = replace(CONFIGS['mnist']['demo'], pixels='unit', optimizer='sgd')\n"
+        "MINE = replace(DEMO, buffer_size=500, learning_rate=0.5)\n"
+    )
+    words = [*words.format(file=file).split(), "--hyperparameters", "published"]
+    first = options_of("run", words)
+    write_config(stored, as_json(asdict(first)), {})
+    for chosen in (first, options_of("run", ["--config", str(stored)])):
+        config = configure_options(chosen, [METHODS["ER"]]).config
+        er = config_of(config, METHODS["ER"])
+        assert (er.learning_rate, er.replay_batch_size) == (0.5, 10)
 
 
 @pytest.mark.parametrize(("name", "tasks", "memory"), [("cifar10", 5, 200), ("cifar100", 10, 1000)])

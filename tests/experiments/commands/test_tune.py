@@ -16,6 +16,7 @@ from everlight_data.sets.data_set import DataSet
 from everlight_experiments.cli import options_of
 from everlight_experiments.commands import tune
 from everlight_experiments.commands.benchmark_registry import load_benchmarks
+from everlight_experiments.commands.watched_run import WatchedRun
 from everlight_experiments.continual.training.programs import MethodPrograms
 from everlight_experiments.continual.training.runner import Runner
 from everlight_experiments.run_folder.folder import RunFolder
@@ -79,6 +80,17 @@ def test_no_test_sample_of_an_evaluation_has_a_part_in_it(finished, tmp_path, mo
     with np.load(report.parent / "results.npz") as again:
         name = LABEL.format("0.02", "naive")
         np.testing.assert_array_equal(again[name], results[name])
+
+
+def test_watching_counts_the_runs_of_all_combinations_together(finished):
+    """Each of two learning rates has a run per validation seed and value of MAS."""
+    watched = WatchedRun(finished[0].parent)
+    watched.read()
+    runs = {"naive": 4, "MAS": 4 * len(METHODS["MAS"].hyperparameters)}
+    assert watched.methods.keys() == {f"class-incremental, {name}" for name in runs}
+    for name, count in runs.items():
+        method = watched.methods[f"class-incremental, {name}"]
+        assert (method.planned, method.done, method.seconds_left) == (count, count, 0)
 
 
 def test_more_values_train_nothing_again(finished, tmp_path):

@@ -13,7 +13,7 @@ from everlight_data.images.digits import load_digits
 from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments import load_net
 from everlight_experiments.cli import options_of
-from everlight_experiments.commands.update import OBSTACLES, obstacle, run_update
+from everlight_experiments.commands.update import OBSTACLES, load_update, obstacle, run_update
 from everlight_experiments.continual.training.progress_lines import GroupLines
 from tests.experiments.command_runs import arrays_of, run
 from tests.experiments.continual.report.outcomes import BENCHMARK
@@ -190,6 +190,15 @@ def test_a_run_without_networks_is_refused_with_the_option_that_keeps_them(runs,
     shutil.copy(runs / "run-old-demo" / "config.json", tmp_path)
     with pytest.raises(MissingDataError, match="give its command --keep-nets"):
         update(tmp_path, "--data", str(runs / "four.npz"))
+
+
+def test_a_strategy_that_the_last_start_lacked_is_left_out_by_name(runs, tmp_path):
+    folder = shutil.copytree(runs / "run-old-demo", tmp_path / "run-old-demo")
+    (folder / "models" / "class-incremental" / "mine@1f").mkdir()
+    options = options_of("update", [str(folder), "--data", str(runs / "four.npz")])
+    update = load_update(options)
+    assert {job.method.name for job in update.jobs} == {"naive", "EWC", "ER"}
+    assert "leaves out mine, whose --strategy the last start of the run's comm" in update.lines[0]
 
 
 def test_color_images_are_refused_where_gray_ones_were_learned(runs, tmp_path):

@@ -76,6 +76,7 @@ def made():
         ("mine.py:none --setting online", r"mine\.py:none is NoneType, no Benchmark and no"),
         ("mine.py:made --setting online", "--setting is not for made, which has its own"),
         ("mine.py:made --preset small", "--preset small is not for mine.py:made, whose file has"),
+        ("mine.py:made --hyperparameters published", "settings are known for .*; leave it out"),
         ("mine.py:made --epochs 3", "--epochs is for a stream of arrays; mine.py:made is a Bench"),
     ],
 )

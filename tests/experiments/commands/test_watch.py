@@ -10,6 +10,7 @@ import pytest
 from everlight_data.errors import DataError
 from everlight_data.runs.configs import write_config
 from everlight_experiments.cli import options_of
+from everlight_experiments.commands.kept_runs import read_kept_run
 from everlight_experiments.commands.run import run_benchmark
 from everlight_experiments.commands.watch import WatchOptions, watch
 from everlight_experiments.commands.watched_run import WatchedRun
@@ -89,6 +90,14 @@ def test_another_start_of_a_finished_run_writes_no_line_again(run):
     before = (run / "metrics.jsonl").read_text()
     train(run.parent)
     assert (run / "metrics.jsonl").read_text() == before
+
+
+def test_a_run_stays_finished_when_its_networks_are_read(run):
+    """Reading opens the folder of a benchmark that prepares something there."""
+    before = (run / "config.json").stat().st_mtime_ns
+    folder = read_kept_run(run).open_folder()
+    assert (run / "config.json").stat().st_mtime_ns == before
+    assert WatchedRun(folder.path).state(silent=3600) == "finished"
 
 
 def unfinished(tmp_path, lines):

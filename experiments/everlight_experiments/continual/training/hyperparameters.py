@@ -1,5 +1,6 @@
 """`--hyperparameters`: the values that are tried for each method."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -53,3 +54,24 @@ def refuse_unfit(method: Method, argument: str, value: float, option: str) -> No
         check_arguments(method.factory, {argument: value})
     except ArgumentError as error:
         raise DataError(f"{option}{error}") from error
+
+
+def value_name(hyperparameter: float) -> str:
+    """Return the text of a hyper-parameter in the name of a training run, of six digits."""
+    return f"{hyperparameter:g}"
+
+
+def refuse_equal_names(method: Method) -> None:
+    """Refuse values of a hyper-parameter whose training runs would have one name.
+
+    Raises:
+      DataError: the message has two such values.
+    """
+    # Equal names are neighbours in ascending order.
+    for values in itertools.pairwise(sorted(method.hyperparameters)):
+        names = [*map(value_name, values)]
+        if names[0] == names[1]:
+            raise DataError(
+                f"{method.name} has the hyper-parameters {values[0]!r} and {values[1]!r}, whose "
+                f"training runs are both named {names[0]}; give values that differ in six digits"
+            )

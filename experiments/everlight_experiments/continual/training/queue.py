@@ -49,9 +49,15 @@ def runners_of(
     """Return a runner for every benchmark, prepared in the folder; they share compiled programs.
 
     Raises:
-      DataError: a metric has the name of another number of the results.
+      DataError: a setting has a slash in its name, or a metric the name of another number of the
+        results.
     """
     for benchmark in benchmarks.values():
+        if "/" in benchmark.setting.name:
+            raise DataError(
+                f"the setting {benchmark.setting.name!a} has a /, which separates names in "
+                "results.npz; rename it"
+            )
         check_metric_names(benchmark.setting.metrics)
     builds: Builds = {}
     prepared = {column: benchmark.prepared(folder) for column, benchmark in benchmarks.items()}

@@ -34,6 +34,7 @@ from everlight_data.runs.checkpoints import Checkpoints
 from everlight_experiments.continual.benchmarks.benchmark import Benchmark
 from everlight_experiments.continual.benchmarks.run_data import RunData, SequenceId, TrainedRun, Use
 from everlight_experiments.continual.training.continuation import CONTINUES, Continuation
+from everlight_experiments.continual.training.hyperparameters import value_name
 from everlight_experiments.continual.training.outcome import Outcome, compute_metrics
 from everlight_experiments.continual.training.programs import MethodPrograms, saved_result
 from everlight_experiments.continual.training.runs import (
@@ -84,6 +85,7 @@ class Runner:
     validation_seeds: int
     keep_nets: bool = False
     continuation: Continuation | None = None
+    titles_have_prefix: bool = True
 
     @property
     def benchmark(self) -> Benchmark:
@@ -227,7 +229,7 @@ class Runner:
                 seq_id = SequenceId(use, self.seed, number)
                 label = f"{self._setting}-{method.label}-{seq_id.seed}"
                 if use == "validation":
-                    label = f"hyperparameter-{label}-{hyperparameter:g}"
+                    label = f"hyperparameter-{label}-{value_name(hyperparameter)}"
                 run_ids.append(TrainingRunId(self._name(label), hyperparameter, seq_id))
         return run_ids
 
@@ -347,7 +349,8 @@ class Runner:
 
     def title(self, method: Method) -> str:
         """Return the name of a method's runs in lines on progress and estimates."""
-        return ", ".join(filter(None, (self.benchmark.prefix, self._setting, method.name)))
+        prefix = self.benchmark.prefix if self.titles_have_prefix else ""
+        return ", ".join(filter(None, (prefix, self._setting, method.name)))
 
     def try_stage(self, method: Method, stage: Stage) -> Trial:
         """Compile the programs of a stage, and time them on some samples and epochs."""

@@ -1,10 +1,10 @@
-"""Names of metrics that results already have are refused before anything is trained."""
+"""Names of metrics that results already have, and of settings, are refused before training."""
 
 import pytest
 
 from everlight_data.errors import DataError
 from everlight_experiments.continual.benchmarks.metric import Metric
-from everlight_experiments.continual.training.queue import check_metric_names
+from everlight_experiments.continual.training.queue import check_metric_names, runners_of
 from tests.experiments.continual.report.outcomes import BENCHMARK
 
 METRICS = BENCHMARK.setting.metrics
@@ -31,6 +31,12 @@ def test_a_metric_has_no_name_of_a_derived_number(name):
 def test_a_metric_replaces_no_other_number(name, message):
     with pytest.raises(DataError, match=f"the metric {message}"):
         check_metric_names(METRICS._replace(others=(Metric(name, print),)))
+
+
+def test_a_setting_has_no_slash_in_its_name(tmp_path):
+    setting = BENCHMARK.setting._replace(name="worst/case")
+    with pytest.raises(DataError, match=r"the setting 'worst/case' has a /, .*; rename it"):
+        runners_of(tmp_path, {"worst": BENCHMARK._replace(setting=setting)}, 0, 1)
 
 
 def test_two_metrics_have_two_names():
