@@ -156,7 +156,8 @@ def test_options_of_scenarios_that_run_are_not_refused():
     [
         "core50-ni --preset paper",
         "mnist --setting online --online-batch 3 --no-boundaries --evaluate-steps 9",
-        "mnist --buffer-size None --exemplars-per-class 5 --epochs 4 --milestones 3",
+        "mnist --buffer-size None --exemplars-per-class 5",
+        "mnist --epochs 4 --milestones 3 --milestone-factor 0.5",
         "images --data mine --test-every 3 --plateau-factor 0.5 --plateau-patience 3",
         "digits --setting class-incremental online --epochs 7 --online-batch 3",
         "core50-nc --nc.first 9 --gain 2 --frames 9 --hidden 9 --pretraining.epochs 9",
