@@ -251,8 +251,10 @@ PAPER = Paper(
     sections,
     summary_rows,
     published_numbers,
-    "The network after the last step of every batch is evaluated. Hyper-parameters of other "
-    "methods were not selected.",
+    rule=lambda config: (
+        "The network after the last step of every batch is evaluated. Hyper-parameters of other "
+        "methods were not selected."
+    ),
     findings=lambda results: findings(results.outcomes) if results.config.level == "object" else (),
     findings_source="The findings are read from the published curves of 50 objects.",
     check_changed=PaperConfig.check_changed,
