@@ -21,8 +21,8 @@ TASKS, EPOCHS, SEEDS = 2, 3, 2
 
 
 def train(runs):
-    words = f"digits --methods ER --seeds {SEEDS} --tasks {TASKS} --epochs {EPOCHS} --runs {runs}"
-    return run_benchmark(options_of("run", words.split())).parent
+    words = f"digits --methods ER joint --seeds {SEEDS} --tasks {TASKS} --epochs {EPOCHS}"
+    return run_benchmark(options_of("run", [*words.split(), "--runs", str(runs)])).parent
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def lines_of(run, **values):
 
 def test_every_task_has_a_line_with_the_numbers_of_the_results(run):
     lines = lines_of(run, event="progress")
-    assert len(lines) == 2 * SEEDS * TASKS
+    assert len(lines) == 3 * SEEDS * TASKS
     with np.load(run / "results.npz") as results:
         for method in ("naive", "ER"):
             curves = results[f"class-incremental/{method}/accuracy"]
@@ -55,15 +55,25 @@ def test_every_task_has_a_line_with_the_numbers_of_the_results(run):
                 assert all(line["steps_per_second"] > 0 for line in mine)
 
 
+def test_joint_training_has_no_loss_and_no_score_before_its_only_task(run):
+    before, last = lines_of(run, event="progress", unit="class-incremental-joint-0")
+    assert before["step"] == 0
+    assert before["loss"] is None
+    assert "accuracy" not in before
+    with np.load(run / "results.npz") as results:
+        assert last["accuracy"] == results["class-incremental/joint/accuracy"][0, -1]
+    assert last["loss"] > 0
+
+
 def test_the_estimate_comes_before_the_first_method_and_counts_its_runs(run):
     lines = lines_of(run)
     (estimate,) = lines_of(run, event="estimate")
-    assert [row["runs"] for row in estimate["methods"]] == [SEEDS, SEEDS]
+    assert [row["runs"] for row in estimate["methods"]] == [SEEDS] * 3
     total = sum(row["seconds"] for row in estimate["methods"])
     assert estimate["seconds"] == pytest.approx(estimate["passed"] + total + REPORT)
     events = [line.get("event") for line in lines]
     assert events.index("estimate") < events.index("progress")
-    assert events.count("compiling") == events.count("compiled") == 2
+    assert events.count("compiling") == events.count("compiled") == 3
 
 
 def test_a_finished_run_is_shown_and_its_curves_are_written(run, capsys):

@@ -125,7 +125,9 @@ class GroupLines:
         events = {}
         for number in np.flatnonzero(self._learning).tolist():
             run, scores = self._runs[number], {}
-            if ended and run.score is not None and not diverged[number]:
+            # Before joint training's only task nothing is learned.
+            learned = steps[number] > 0
+            if ended and learned and run.score is not None and not diverged[number]:
                 over_time = run.score(result_of_run(state, number, self._mesh))
                 # The only task of joint training stands for the last one.
                 place = len(over_time) - losses.shape[1] + task
@@ -139,7 +141,7 @@ class GroupLines:
                 "epoch": epochs_done(self._protocol, state),
                 "step": steps[number],
                 **self._sizes,
-                "loss": losses[number, task, last],
+                "loss": losses[number, task, last] if learned else None,
                 "validation": validation[number, task, last],
                 **scores,
                 "diverged": diverged[number],
