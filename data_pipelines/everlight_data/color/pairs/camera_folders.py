@@ -72,7 +72,7 @@ def _folder_set(folder: Path) -> ConstancySet:
     with refusing(table, REMEDY):
         colors = checked_illuminants(np.array([color for _, *color in rows], np.float64))
     order = [listed.index(name) for name in files]
-    return ConstancySet(tuple(names), colors[order], partial(_read, paths), file=table)
+    return ConstancySet(tuple(names), colors[order], partial(_read, paths, set()), file=table)
 
 
 def _refuse_second_camera(paths: Sequence[Path]) -> None:
@@ -100,8 +100,14 @@ def _refuse_others(table: Path, listed: Sequence[str], files: Sequence[str]) -> 
             raise DataError(f"{table} {what} {one_line(', '.join(names))}. {REMEDY}")
 
 
-def _read(paths: Sequence[Path], index: int) -> Photograph:
+def _read(paths: Sequence[Path], printed: set[str], index: int) -> Photograph:
+    """Read a photo, and print each warning for the first photo of the folder that has it."""
     photo = read_photo(paths[index])
     for warning in stated_warnings(photo):
-        print(f"WARNING: {paths[index]}: {warning}", file=sys.stderr)
+        if warning not in printed:
+            printed.add(warning)
+            print(
+                f"WARNING: {paths[index]}: {warning} (printed for the first such photo only)",
+                file=sys.stderr,
+            )
     return Photograph(photo.image, ~photo.saturated & (photo.image.max(axis=-1) > 0))

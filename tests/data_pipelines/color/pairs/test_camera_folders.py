@@ -88,16 +88,21 @@ def test_photos_of_two_cameras_are_refused(tmp_path, rng):
     assert camera_set(tmp_path).names == ("a", "b")
 
 
-def test_a_photo_that_states_an_encoding_is_warned_of(folder, capsys):
+def test_the_first_photo_that_states_an_encoding_is_warned_of(folder, capsys):
     path, pixels = folder
     photographs = camera_set(path)
     photographs.read_image(0)
     assert "WARNING" not in capsys.readouterr().err
-    content = (path / "a.png").read_bytes()
     srgb = b"\0\0\0\1sRGB\0" + zlib.crc32(b"sRGB\0").to_bytes(4)
-    (path / "a.png").write_bytes(content[:33] + srgb + content[33:])
-    np.testing.assert_array_equal(photographs.read_image(0).image > 0, pixels[0] > 0)
-    assert "a.png: the file states a sRGB encoding, so its values" in capsys.readouterr().err
+    for name in ("a.png", "b.png"):
+        content = (path / name).read_bytes()
+        (path / name).write_bytes(content[:33] + srgb + content[33:])
+    for index in (0, 1, 0):
+        image = photographs.read_image(index).image
+        np.testing.assert_array_equal(image > 0, pixels[index] > 0)
+    printed = capsys.readouterr().err
+    assert "a.png: the file states a sRGB encoding, so its values" in printed
+    assert printed.count("WARNING") == 1
 
 
 def test_a_file_of_thumbnails_is_one_camera(tmp_path, rng):
