@@ -192,9 +192,8 @@ DEMO = PaperConfig(
         )
     },
     chosen=general_statement(
-        "The learning rate (0.0003, 0.001 or 0.003) is that of the papers. It is "
-        "statistically tied with the best for finetune and joint on held-out scenes with a "
-        "validation seed. Sizes and epochs are limited by the demo's time."
+        "The learning rate is the best of 0.0003, 0.001 and 0.003 for finetune and joint on "
+        "held-out scenes of two validation seeds. Sizes and epochs are limited by the demo's time."
     ),
 )
 SMALL = PaperConfig(
@@ -207,10 +206,10 @@ SMALL = PaperConfig(
         ),
     },
     chosen=general_statement(
-        "Learning rates of 0.0003, 0.001 and 0.003 and, mid-scale, 6 and 12 epochs were "
-        "compared. The papers' learning rate is statistically tied with the best for finetune "
-        "and joint on held-out scenes with a validation seed. The rest is limited by two "
-        "cores."
+        "Learning rates were compared for finetune and joint on held-out scenes of two "
+        "validation seeds, mid-scale. With 6 epochs 0.001 is the best of 0.0003, 0.001 and 0.003; "
+        "with 12, as here, its mean Top-5 is 0.011 below that of 0.0003. It was not changed. The "
+        "rest is limited by two cores."
     ),
 )
 FULL = PaperConfig(
