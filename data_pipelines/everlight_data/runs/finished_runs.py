@@ -258,7 +258,7 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
     else:
         # The grid of a hyper-parameter has no seeds.
         of_seeds = shape[:1] == steps.shape[:1] and key.metric not in ("hyperparameters", "tried")
-    count = _task_axes(key.metric, shape, steps.shape[1], arrays.get(OVER_TIME)) if of_seeds else 0
+    count = task_axes(key.metric, shape, steps.shape[1], arrays.get(OVER_TIME)) if of_seeds else 0
     for place, value in np.ndenumerate(arrays[name]):
         seed = first + place[0] if of_seeds else ""
         task, tested = [*place[1 : 1 + count], "", ""][:2]
@@ -268,7 +268,7 @@ def _numbers(name: str, arrays: Mapping[str, np.ndarray], first: int) -> Iterato
         yield Number(key.method, key.column, seed, task, tested, metric, number)
 
 
-def _task_axes(metric: str, shape: Sequence[int], tasks: int, over_time: np.ndarray | None) -> int:
+def task_axes(metric: str, shape: Sequence[int], tasks: int, over_time: np.ndarray | None) -> int:
     """Return the number of axes after the seeds' that are over tasks: learned, then tested."""
     if over_time is None:
         # Runs of earlier versions have no names of such metrics.
@@ -279,10 +279,13 @@ def _task_axes(metric: str, shape: Sequence[int], tasks: int, over_time: np.ndar
 
 
 def _flat(name: str, part: Any) -> dict[str, Any]:
-    """Return options by name, those of parts after a dot and those of the configuration alone."""
+    """Return options by name, those of parts after a dot and those of the configuration alone.
+
+    A paper's configuration has that of its benchmark as a part, whose options have equal names.
+    """
     if not isinstance(part, dict):
         return {name: part}
-    before = "" if name in ("", "config") else f"{name}."
+    before = "" if name in ("", "config", "benchmark") else f"{name}."
     options: dict[str, Any] = {}
     for key, value in part.items():
         options |= _flat(f"{before}{key}", value)

@@ -191,8 +191,12 @@ def learn_problem(
 
 
 def values_of(problem: Problem, result: GeneratedResult) -> dict[str, Float[np.ndarray, "seeds t"]]:
-    """Return the score and the diagnostics of all seeds and tasks by name."""
+    """Return the score and the diagnostics of all seeds and tasks by name; NaN after divergence.
+
+    The accuracy of a network of NaN is finite: it predicts the first class.
+    """
+    diverged = np.logical_or.accumulate(~np.isfinite(np.asarray(result.losses)), axis=1)
     scores = {ERROR: result.losses, ONLINE: result.prequential, TESTED: result.tested}
     measured = dict(zip(DIAGNOSTICS, result.measured, strict=True))
     series = {problem.score: scores[problem.score], **measured}
-    return {name: np.asarray(values) for name, values in series.items()}
+    return {name: np.where(diverged, np.nan, values) for name, values in series.items()}

@@ -4,7 +4,7 @@ import csv
 import json
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +16,15 @@ from everlight_data.errors import DataError
 from everlight_data.optional_packages import import_package
 from everlight_data.runs.configs import read_any_config
 from everlight_data.runs.events import read_scalars
-from everlight_data.runs.finished_runs import PROVENANCE, Number, list_numbers, read_results
+from everlight_data.runs.finished_runs import (
+    OVER_TIME,
+    PROVENANCE,
+    Number,
+    ResultKey,
+    list_numbers,
+    read_results,
+    task_axes,
+)
 from everlight_data.writing import make_folder, written_whole
 from everlight_experiments.report.run_tables import (
     WAIT,
@@ -104,16 +112,26 @@ def empty_folder(folder: Path, files: str) -> None:
         old.unlink()
 
 
+def _is_by_task(name: str, arrays: Mapping[str, np.ndarray]) -> bool:
+    """Return True for scores by run, task learned and task tested; confusions are by classes."""
+    key, array = ResultKey.parse(name), arrays[name]
+    steps = arrays.get(key.sibling("steps")) if key.method else None
+    if steps is None or array.ndim != 3 or array.dtype.kind != "f":
+        return False
+    return task_axes(key.metric, array.shape, steps.shape[1], arrays.get(OVER_TIME)) == 2
+
+
 def _write_matrices(run: Path) -> Path:
     """Write accuracy matrices as nested lists, null where there is none, and as tables.
 
     A matrix's table has a row per run and task learned, and a column per task tested.
     """
     path = run / "results.npz"
+    arrays = _read_defined(path)
     matrices = {
         name: array
-        for name, array in _read_defined(path).items()
-        if array.ndim == 3 and array.shape[1] == array.shape[2] > 1 and array.dtype.kind == "f"
+        for name, array in arrays.items()
+        if _is_by_task(name, arrays) and array.shape[1] == array.shape[2] > 1
     }
     if not matrices:
         raise DataError(f"{path} has no accuracy matrices; --to csv writes all that it has")

@@ -38,6 +38,17 @@ def test_finals_and_options_are_read_by_name(tmp_path):
     assert name_other_options([first, second], {"learning_rate"}) == "none"
 
 
+def test_options_of_a_benchmark_and_of_its_paper_have_equal_names(tmp_path):
+    runs = []
+    for name, config in (
+        ("run", {"batch_size": 32, "chosen": ["here"], "protocol": {"epochs": 2}}),
+        ("paper", {"benchmark": {"batch_size": 16, "chosen": [], "protocol": {"epochs": 2}}}),
+    ):
+        write_config(finished(tmp_path / name, 0.1) / "config.json", {"config": config}, {})
+        runs.append(read_finished_run(tmp_path / name))
+    assert name_other_options(runs, {"chosen"}) == "batch_size: 32 | 16"
+
+
 @pytest.mark.parametrize(
     ("name", "parts"),
     [

@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 
+from everlight.continual import GeneratedResult
 from everlight_data.errors import DataError
 from everlight_experiments.cli import options_of
+from everlight_experiments.images.metrics import DIAGNOSTICS
 from everlight_experiments.plasticity import command
 from everlight_experiments.plasticity.command import run_plasticity
-from everlight_experiments.plasticity.problems import ONLINE
+from everlight_experiments.plasticity.problems import ONLINE, Problem, values_of
 from everlight_experiments.plasticity.report import answer
 
 WORDS = ("--tasks", "12", "--samples", "20", "--seeds", "2", "--methods", "naive", "CBP")
@@ -128,6 +130,18 @@ def test_images_are_learned_in_every_task(problem, score, least, differences, tm
     assert "Which method keeps the ability to learn?" in page
     assert f"{score} in the last tenth" in page
     assert f"2, with {differences}" in page
+
+
+def test_a_network_of_nan_has_no_score_from_its_divergence_on():
+    """Its accuracy is finite: the greatest of its outputs is the first."""
+    losses, accuracy = np.array([[1.0, np.nan, np.nan], [1.0, 2.0, 3.0]]), np.full((2, 3), 0.1)
+    measured = [accuracy] * len(DIAGNOSTICS)
+    result = GeneratedResult(losses, accuracy, None, measured, None, None)
+    problem = Problem(None, None, None, "", None, 10, ONLINE)
+    values = values_of(problem, result)
+    assert set(values) == {ONLINE, *DIAGNOSTICS}
+    for series in values.values():
+        np.testing.assert_array_equal(series, [[0.1, np.nan, np.nan], [0.1, 0.1, 0.1]])
 
 
 def test_the_answer_names_what_the_seeds_do_not_separate():

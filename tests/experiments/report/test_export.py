@@ -57,6 +57,28 @@ def test_a_line_has_method_setting_seed_tasks_metric_and_value(run):
     assert value("draws[0]", method="") == 11
 
 
+def test_scores_of_what_is_not_trained_have_no_criteria(run):
+    """Facts' baselines have scores and no steps."""
+    baseline = {
+        "class-incremental/layout only/accuracy": np.array([[0.25]]),
+        "class-incremental/layout only/accuracy by task": np.array([[[0.25, 0.5]]]),
+    }
+    save_sealed(run / "results.npz", **ARRAYS | baseline)
+    with export(ExportOptions(run)).open(newline="") as stream:
+        lines = [line for line in csv.DictReader(stream) if "layout only" in line["metric"]]
+    assert [float(line["value"]) for line in lines] == [0.25, 0.25, 0.5]
+
+
+def test_confusions_are_no_accuracy_matrices(run):
+    """Both are square, and with a diverged run of floats."""
+    scores = "class-incremental/ER/accuracy by task", "class-incremental/joint/accuracy by task"
+    confusion = {"class-incremental/ER/confusion of labels": np.full((2, 3, 3), 0.5)}
+    for names in ({}, {"over_time": np.array(["accuracy", "accuracy by task"])}):
+        save_sealed(run / "results.npz", **ARRAYS | confusion | names)
+        matrices = json.loads(export(ExportOptions(run, "matrices")).read_text())
+        assert tuple(matrices) == scores
+
+
 @pytest.mark.parametrize("named", [True, False])
 def test_joint_training_has_no_value_before_its_only_task(run, named):
     """Runs of earlier versions do not name the metrics over time."""

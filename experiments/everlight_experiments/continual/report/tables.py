@@ -258,7 +258,11 @@ def selection_rule(benchmark: Benchmark, outcomes: Outcomes, validation_seeds: i
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Table:
     """Return the grid of every method with a hyper-parameter, or that it was given."""
-    values = {name: choice for name, choice in choices.items() if choice.hyperparameter}
+    values = {
+        name: choice
+        for name, choice in choices.items()
+        if choice.hyperparameter or len(choice.hyperparameters)
+    }
     caption = (
         f"{sentence(criterion)} on validation samples of the validation seeds, "
         "by hyper-parameter. The value with the highest result is selected; among equals, the "

@@ -110,7 +110,8 @@ class Outcome(NamedTuple):
         if metric is not forward_transfer:
             return score_matrices(metric, self.matrices, self.steps, self.diverged)
         values = np.asarray(jax.vmap(metric)(jnp.asarray(self.matrices)))
-        return np.where(self.diverged | (not self.predicts_future), np.nan, values)
+        undefined = self.learns_at_once or not self.predicts_future
+        return np.where(self.diverged | undefined, np.nan, values)
 
     @property
     def mean_matrix(self) -> Float[np.ndarray, "t t"]:

@@ -98,9 +98,9 @@ def test_where_no_class_to_come_can_be_named_there_is_no_forward_transfer():
 def test_joint_training_has_no_forgetting():
     joint = naive._replace(steps=np.array([[0, 0, 160], [0, 0, 160]]))
     scores = scores_table(outcomes.BENCHMARK, {"naive": naive, "joint": joint}, "")
-    names = ["average incremental accuracy", "backward transfer"]
+    names = ["average incremental accuracy", "backward transfer", "forward transfer"]
     places = [[column.name for column in scores.columns].index(name) for name in names]
-    assert [scores.rows[1][place] for place in places] == ["–"] * 2
+    assert [scores.rows[1][place] for place in places] == ["–"] * 3
     assert "–" not in [scores.rows[0][place] for place in places]
     (table,) = criteria_tables(
         {"naive": naive, "joint": joint}, "naive", NO_PUBLISHED_NUMBERS, "class-incremental"

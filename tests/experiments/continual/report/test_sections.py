@@ -260,11 +260,14 @@ def test_seeds_without_a_difference_do_not_count(tmp_path):
 def test_hyperparameters_and_omitted_methods_are_stated():
     tuned = naive._replace(choice=choose_hyperparameter((1.0, 2.0), np.array([[0.2], [0.4]])))
     inputs = naive._replace(choice=fixed_hyperparameter(0.5))
-    choices = tables.choices_of({"task-incremental": {"a": tuned, "b": inputs, "c": naive}})
+    zero = naive._replace(choice=choose_hyperparameter((0.0, 1.0), np.array([[0.4], [0.2]])))
+    outcomes = {"a": tuned, "b": inputs, "c": naive, "d": zero}
+    choices = tables.choices_of({"task-incremental": outcomes})
     table = tables.hyperparameters_table("final accuracy", choices)
     assert table.rows == [
         ["a, task-incremental", "1: 0.200; 2: 0.400", "2 (edge of the grid)"],
         ["b, task-incremental", "given", "0.5"],
+        ["d, task-incremental", "0: 0.400; 1: 0.200", "0 (edge of the grid)"],
     ]
     left = tables.left_out_table([known.NAIVE, METHODS["HAT"]], {"NI": frozenset()})
     assert [row[0] for row in left.rows] == ["HAT, NI"]
