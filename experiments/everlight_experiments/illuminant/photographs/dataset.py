@@ -213,7 +213,7 @@ def compare_photographs(
             "Cameras": ", ".join(sets),
             "Protocol": protocol_words(options),
             **training_only(cameras, sets),
-            "Folds": str(options.folds or f"drawn by seed {options.seed}"),
+            **folds_row(options),
         },
         selection_rule=f"{HELD_OUT} of the training images",
         seeds=f"{options.seeds} per network, from {options.seed}",
@@ -249,6 +249,13 @@ def protocol_words(options: DatasetOptions) -> str:
             "the other folds; statistics over all images"
         )
     return f"{PROTOCOLS[options.split]}; intervals over groups"
+
+
+def folds_row(options: DatasetOptions) -> dict[str, str]:
+    """Return the row of a report on the folds, empty across cameras, where no seed draws any."""
+    if options.split == "cross-camera":
+        return {}
+    return {"Folds": str(options.folds or f"drawn by seed {options.seed}")}
 
 
 def training_only(

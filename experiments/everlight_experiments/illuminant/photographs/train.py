@@ -143,7 +143,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     comparisons = {"held-out": comparison}
     folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = _estimate_command(out, model, data)
-    experiment = _experiment(model, comparison, cameras, options.seed, command)
+    folds = f"folds by seed {options.seed}" if len(sets) == 1 else "each camera is a fold"
+    experiment = _experiment(model, comparison, cameras, folds, command)
     # Every image is tested once; only groups are units, and their comparison has the images' order.
     after = locus_sections(comparison, by_row, data)
     report = publish(folder, replace(experiment, after=after))
@@ -333,10 +334,10 @@ def _experiment(
     model: ImageModel,
     comparison: Comparison,
     cameras: Mapping[str, CameraImages],
-    seed: int,
+    folds: str,
     command: str,
 ) -> IlluminantExperiment:
-    """Return the experiment of a training; the command is the one that uses its model."""
+    """Return the experiment of a training, with its folds in words and its model's command."""
     names = " + ".join(cameras)
     return IlluminantExperiment(
         title=f"Single-image illuminant estimation: {model.name} for {names}",
@@ -345,7 +346,7 @@ def _experiment(
         comparisons={"held out": comparison},
         protocol={"Cameras": ", ".join(cameras), "Protocol": comparison.caption},
         selection_rule="none: the method's settings are fixed",
-        seeds=f"folds by seed {seed}; trainings by a fixed key",
+        seeds=f"{folds}; trainings by a fixed key",
         illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
         curves=(model.name, *BASELINES),
         headline=model.name,

@@ -102,6 +102,7 @@ def test_the_median_is_the_reports_mean_over_folds(gray):
     page = Path(path).read_text()
     assert f"<td>{median:.2f}" in page
     assert "Statistics are taken within a fold and averaged over folds." in page
+    assert "folds by seed 0; trainings by a fixed key" in page
 
 
 def scene(rng, illuminant, height=96, width=128):
@@ -324,6 +325,7 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     )
     report = run_train(settings)
     assert report.parent == tmp_path / "runs" / "illuminant-train-small-model"
+    assert "each camera is a fold; trainings by a fixed key" in report.read_text()
     model = load_estimator(tmp_path / "model")
     assert model.cameras == ("A1", "B2")
     assert not model.needs_others
