@@ -120,9 +120,9 @@ class DatasetOptions(ImageOptions):
     """Number of trainings per network, each with its own initialization and validation images."""
 
     @property
-    def are_scenes_found(self) -> bool:
-        """True if NUS-8 is read across cameras: eight of them show each scene."""
-        return self.split == "cross-camera" and self.is_nus8
+    def is_across_cameras(self) -> bool:
+        """True if each camera is tested by a training on the others."""
+        return self.split == "cross-camera"
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras.

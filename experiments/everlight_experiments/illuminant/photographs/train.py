@@ -93,6 +93,11 @@ class IlluminantTrainOptions(ImageOptions):
     """Folder of the model; a model there is replaced. Its name is the run's --tag where none is
     given. By default models/ in the run's folder."""
 
+    @property
+    def is_across_cameras(self) -> bool:
+        """True if each of several cameras is tested by a training on the others."""
+        return self.split == "cross-camera"
+
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse folds of groups without groups."""
         if self.split == "groups" and self.groups is None:
@@ -127,7 +132,6 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     folder = RunFolder("illuminant", "train", options)
     loaded = load_cameras(options)
     cameras = loaded.cameras
-    _refuse_unusable(cameras)
     sets = _held_out_sets(cameras, options)
     # Each set has all images of several cameras.
     data = next(iter(sets.values()))
@@ -185,20 +189,6 @@ def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[s
         mean = fold_statistics(errors)["mean"][0]
         lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
     return aligned_rows(lines)
-
-
-def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
-    """Refuse images whose pixels are all masked, saturated or black, which have no moments."""
-    unusable = [
-        f"{camera} {data.names[row]}"
-        for camera, data in cameras.items()
-        for row in np.flatnonzero(~np.isfinite(moments_of(data)).all(axis=1))
-    ]
-    if unusable:
-        raise DataError(
-            f"{len(unusable)} images have no pixel that is neither masked nor saturated, the "
-            f"first: {unusable[0]}; leave them out"
-        )
 
 
 def _held_out_sets(
