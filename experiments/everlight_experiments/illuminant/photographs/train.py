@@ -185,9 +185,9 @@ def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[s
     columns = ["degrees", *(["mired", "degrees at 5,000 K"] if by_method else [])]
     lines = [["mean errors (95% intervals)", *columns]]
     for name, errors in comparison.errors().items():
-        low, high = comparison.interval(errors)
+        interval = comparison.interval_in_words(errors, " to ")
         mean = fold_statistics(errors)["mean"][0]
-        lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
+        lines.append([name, f"{mean:.2f} ({interval})", *by_method.get(name, ())])
     return aligned_rows(lines)
 
 
