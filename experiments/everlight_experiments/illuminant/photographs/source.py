@@ -42,7 +42,8 @@ Raspberry Pi's images are up to 0.10 from libcamera's files of their own sensor,
 from those of others."""
 
 MASKED: dict[Saturated, str] = {
-    "highlights": f"pixels at 0 (charts) and from {SATURATION} of an image's maximum on are masked",
+    "highlights": "pixels at 0 (charts) are masked, and, in files that do not mask saturated ones, "
+    f"from {SATURATION} of an image's maximum on",
     "plateaus": "pixels at 0 (charts) and at an image's maximum, if several share it, are masked",
     "none": "pixels at 0 (charts) are masked",
 }
@@ -79,8 +80,8 @@ class ImageOptions(ExperimentOptions):
     """Longest side in pixels; larger images are averaged down to it."""
     saturated: Saturated = "highlights"
     """Pixels of thumbnails that are masked as saturated: highlights, from 95% of an image's maximum
-    on; plateaus, those at the maximum where several share it, for images that are scaled to their
-    maximum; or none."""
+    on, but none in files of `illuminant thumbnails`, whose saturated pixels are 0; plateaus, those
+    at the maximum where several share it, for images that are scaled to their maximum; or none."""
     groups: Path | None = None
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
