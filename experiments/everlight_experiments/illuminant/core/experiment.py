@@ -120,12 +120,12 @@ class Comparison(NamedTuple):
         interval = mean_interval(jax.random.key(0), images, groups, count=len(names))
         return float(interval.low), float(interval.high)
 
-    def interval_in_words(self, errors: Errors, between: str = "–") -> str:
+    def interval_in_words(self, errors: Errors, separator: str = "–") -> str:
         """Return the ends of the interval, or a dash if a fold without an error leaves no mean."""
         if not np.isfinite(errors).any(axis=-1).all():
             return "–"
         low, high = self.interval(errors)
-        return f"{low:.2f}{between}{high:.2f}"
+        return f"{low:.2f}{separator}{high:.2f}"
 
     def gains(self, pairs: Iterable[tuple[str, str]]) -> list[Gain]:
         """Return gains of methods over references, paired by image, with errors averaged over runs.

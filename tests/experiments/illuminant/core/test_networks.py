@@ -84,7 +84,7 @@ def test_nets_that_all_diverge_are_reported_at_once_and_leave_no_checkpoint(tmp_
 
 @pytest.mark.parametrize("part", ["valid_features", "valid_targets"])
 def test_validation_samples_that_are_not_finite_are_refused(tmp_path, part):
-    """By a NaN no step was better than the initial parameters, which were kept and reported."""
+    """A NaN made no step better than the initial parameters, which were kept and reported."""
     first, *rest = problems()
     values = getattr(first, part).copy()
     values[3, 0] = np.nan
