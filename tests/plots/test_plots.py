@@ -136,6 +136,16 @@ def test_illuminants_of_any_scale_lie_at_their_shares():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("R / (R+G+B)", "G / (R+G+B)")
 
 
+def test_every_one_of_28_cameras_has_its_own_color_and_marker():
+    """Cameras whose numbers differ by eight looked alike."""
+    axes = plots.plot_chromaticity({f"camera {number}": np.ones((2, 3)) for number in range(28)})
+    drawn = axes.collections
+    looks = {
+        (dots.get_facecolor().tobytes(), dots.get_paths()[0].vertices.tobytes()) for dots in drawn
+    }
+    assert len(drawn) == len(looks) == 28
+
+
 def test_the_locus_of_the_standard_observer_is_that_of_other_code():
     """Its marked points follow Kang et al. 2002, a fit of the locus from 1,667 K to 25,000 K."""
     axes = plots.plot_chromaticity({"white": np.ones((1, 3))}, OBSERVER)

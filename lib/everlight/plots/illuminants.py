@@ -38,7 +38,9 @@ def plot_chromaticity(
     drawn = axes_or_new(axes)
     for index, (name, values) in enumerate(illuminants.items()):
         red, green = _shares(np.asarray(values))
-        style = {"marker": MARKERS[index % len(MARKERS)], "color": COLORS[index % len(COLORS)]}
+        # There are as many markers as colours: each round of colours starts at the next marker.
+        place = index + index // len(COLORS)
+        style = {"marker": MARKERS[place % len(MARKERS)], "color": COLORS[index % len(COLORS)]}
         drawn.scatter(red, green, s=14, alpha=0.55, label=name, **style)
     if sensor is not None:
         _draw_locus(drawn, *map(jnp.asarray, sensor))

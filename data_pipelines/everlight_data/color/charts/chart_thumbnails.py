@@ -16,6 +16,7 @@ from everlight_data.color.charts.chart_geometry import CORNERS, map_points
 from everlight_data.color.charts.measured_chart import measure_chart
 from everlight_data.color.charts.measured_pair import pixels_to_blocks, small_without_chart
 from everlight_data.color.photographs.camera_images import join_on_canvas
+from everlight_data.color.raw_files.photos import usable_pixels
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
@@ -63,7 +64,9 @@ def measure_thumbnail(
     """
     photo = read_raw(path)
     seen = measure_chart(photo, corners, reference)
-    image, _ = small_without_chart(photo, seen.homography, side)
+    # Models that learn from the image estimate photos with the same pixels masked.
+    masked = photo._replace(saturated=~usable_pixels(photo))
+    image, _ = small_without_chart(masked, seen.homography, side)
     factor = -(-max(photo.image.shape) // PICTURE_SIDE)
     return ChartThumbnail(
         path.name,
@@ -86,6 +89,7 @@ def write_thumbnails(path: Path, photos: Sequence[ChartThumbnail]) -> None:
         illuminant_rgb=np.array([photo.illuminant for photo in photos], np.float32),
         names=np.array([f"{photo.camera}_{n:04}" for n, photo in enumerate(photos, start=1)]),
         files=np.array([photo.file for photo in photos]),
+        saturated_masked=np.array(True),
     )
     with written_whole(path) as unfinished:
         unfinished.write_bytes(content)

@@ -27,6 +27,8 @@ from everlight_data.names import name_first
 from everlight_data.sets.constancy_set import Captures, ConstancySet, Photograph
 
 LUX = "lux"
+SATURATED_MASKED = "saturated_masked"
+"""Array of one value: true if saturated pixels are 0 or in the file's masks."""
 LUX_RANGE = 0, 1e9
 CAPTURE: dict[str, tuple[float, float, int]] = {
     "time": (0, DAY, 0),
@@ -49,7 +51,8 @@ ALIKE = 0.8
 Saturated = Literal["highlights", "plateaus", "none"]
 """Name of the pixels of a thumbnail that count as saturated.
 
-Highlights are all from `SATURATION` of the image's maximum on. Plateaus are those at the maximum
+Highlights are all from `SATURATION` of the image's maximum on, and none in a file that states
+that saturated pixels are masked already. Plateaus are those at the maximum
 where several pixels share it: an image that is scaled to its maximum no longer has the sensor's
 level, and a single brightest pixel need not be clipped.
 """
@@ -60,6 +63,7 @@ class Thumbnails(NamedTuple):
 
     `masks` are the file's own, true everywhere by default; `captures` are the vectors of time and
     settings (`everlight.color.capture_features`), lux (`lux_feature`) or both, or None.
+    `saturated_masked` is true if no other pixel is saturated.
     """
 
     images: Float[np.ndarray, "n h w 3"]
@@ -67,6 +71,7 @@ class Thumbnails(NamedTuple):
     names: tuple[str, ...]
     masks: Bool[np.ndarray, "n h w"]
     captures: Captures | None = None
+    saturated_masked: bool = False
 
 
 def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
@@ -75,7 +80,8 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
     Args:
       path: file with `images_u16` (white at 65535) or `images` (floats, white at 1), `[n, h, w,
         3]`. It also holds `illuminant_rgb`, `[n, 3]`, and optionally `names` (by default 1, 2, ...)
-        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked). The five
+        and `masks`, `[n, h, w]`, 0 on reference charts (by default nothing is masked).
+        `saturated_masked`, one value, is true if saturated pixels are masked or 0 too. The five
         arrays of `CAPTURE` are optional together, and `lux`, `[n]`, without them.
       remedy: sentence that every error message ends with.
 
@@ -94,14 +100,17 @@ def read_thumbnails(path: Path, remedy: str) -> Thumbnails:
             raise ValueError(f"{len(images)} images, {len(illuminants)} illuminants")
         names, masks = _names(arrays, len(images)), _masks(arrays, images.shape[:3])
         captures = _captures(arrays, len(images))
-    return Thumbnails(images, illuminants, names, masks, captures)
+        complete = arrays.get(SATURATED_MASKED, np.array(False))
+        if complete.shape or complete.dtype != bool:
+            raise ValueError(f"{SATURATED_MASKED} has {dtype_and_shape(complete)}, not one bool")
+    return Thumbnails(images, illuminants, names, masks, captures, bool(complete))
 
 
 def _check_names(path: Path, names: Sequence[str], remedy: str) -> None:
     """Refuse misspelled arrays and two arrays of images; warn of others that are not read."""
     if {*IMAGES} <= {*names}:
         raise DataError(f"{path} has images_u16 and images; give one of them. {remedy}")
-    optional = [*CAPTURE, LUX, "names", "masks"]
+    optional = [*CAPTURE, LUX, "names", "masks", SATURATED_MASKED]
     unread = [name for name in names if name not in (*IMAGES, "illuminant_rgb", *optional, *OTHERS)]
     absent = [name for name in optional if name not in names]
     for name in unread:
@@ -218,6 +227,8 @@ def thumbnail_set(
       DataError: the file is damaged, lacks an array, or its arrays do not match.
     """
     stored = read_thumbnails(path, "docs/pages/guide/data.md describes its content.")
+    if stored.saturated_masked and saturated == "highlights":
+        saturated = "none"
     named = [re.fullmatch(r"(.*[A-Za-z].*)_\d+", name) for name in stored.names]
     cameras = np.array([camera or (path.stem if match is None else match[1]) for match in named])
     # Folders are named after cameras, and .. is another folder.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, UInt16
+from jaxtyping import Bool, Float, UInt16
 
 from everlight.color.thumbnails import below_saturation
 from everlight_data.color.photographs.linear_pictures import (
@@ -65,6 +65,11 @@ def left_out_pictures(folder: Path) -> list[str]:
 def is_picture(path: Path) -> bool:
     """Return True if a file is read as a PNG or TIFF and not as a raw file."""
     return path.suffix.lower() in PICTURES
+
+
+def usable_pixels(photo: RawImage) -> Bool[np.ndarray, "h w"]:
+    """Return the pixels that estimates read, and thumbnails for them: none that is saturated."""
+    return ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
 
 
 def read_photo(path: Path, levels: LevelArguments = FILE_LEVELS) -> RawImage:

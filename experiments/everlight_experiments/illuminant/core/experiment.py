@@ -120,6 +120,13 @@ class Comparison(NamedTuple):
         interval = mean_interval(jax.random.key(0), images, groups, count=len(names))
         return float(interval.low), float(interval.high)
 
+    def interval_in_words(self, errors: Errors, separator: str = "–") -> str:
+        """Return the ends of the interval, or a dash if a fold without an error leaves no mean."""
+        if not np.isfinite(errors).any(axis=-1).all():
+            return "–"
+        low, high = self.interval(errors)
+        return f"{low:.2f}{separator}{high:.2f}"
+
     def gains(self, pairs: Iterable[tuple[str, str]]) -> list[Gain]:
         """Return gains of methods over references, paired by image, with errors averaged over runs.
 
@@ -134,6 +141,11 @@ class Comparison(NamedTuple):
             low, high = self.interval(difference[None])
             gains.append(Gain(*names, means, float(np.nanmean(difference)), low, high))
         return gains
+
+
+def lowest_row(means: Sequence[float]) -> frozenset[int]:
+    """Return the row of the lowest mean; none if no mean is a number."""
+    return frozenset() if np.isnan(means).all() else frozenset({int(np.nanargmin(means))})
 
 
 def record_errors(folder: RunFolder, comparisons: Mapping[str, Comparison]) -> dict[str, Errors]:

@@ -14,7 +14,11 @@ from everlight.color.locus import MIRED, LocusPoint, nearest_on_locus
 from everlight_data.color.photographs.camera_images import IlluminantImages
 from everlight_data.color.tuning_files.tuning_colors import locus_of, rendering_at
 from everlight_data.sets.camera_tuning import TemperatureCurve
-from everlight_experiments.illuminant.core.experiment import Comparison, angular_errors
+from everlight_experiments.illuminant.core.experiment import (
+    Comparison,
+    angular_errors,
+    lowest_row,
+)
 from everlight_experiments.report.writer import Column, Section, Table
 
 ON_LOCUS = ", on the CT curve"
@@ -171,8 +175,8 @@ def temperature_table(
         "tuning file renders them, divided by its white of 5,000 K and multiplied by its colour "
         f"matrix. The intervals are bootstraps over {comparison.unit_name}."
     )
-    best = int(np.argmin([error.mired.mean() for error in errors.values()]))
-    return Table(caption, columns, rows, frozenset({best}))
+    best = lowest_row([error.mired.mean() for error in errors.values()])
+    return Table(caption, columns, rows, best)
 
 
 def _on_locus(
@@ -226,7 +230,9 @@ def _errors(estimated: _Colors, true: _Colors) -> _LocusErrors:
 
 
 def _mean_cells(comparison: Comparison, values: Float[np.ndarray, "n"]) -> tuple[str, str]:
-    """Return a mean and its interval as cells."""
-    low, high = comparison.interval(values[None, None])
+    """Return a mean and its interval as cells; a mean is of all images."""
+    mean = np.mean(values)
+    if not np.isfinite(mean):
+        return f"{mean:.2f}", "–"
     # A range of negative numbers would have two kinds of dashes side by side.
-    return f"{np.mean(values):.2f}", f"{low:.2f} to {high:.2f}"
+    return f"{mean:.2f}", comparison.interval_in_words(values[None, None], " to ")

@@ -86,8 +86,8 @@ def train_networks(
     mean validation loss.
 
     Raises:
-      DataError: the steps do not divide into blocks of validations, all networks diverged, or the
-        checkpoints are of another training.
+      DataError: the steps do not divide into blocks of validations, a validation sample is not
+        finite, all networks diverged, or the checkpoints are of another training.
     """
     if not training.rates:
         return _train_at_rate(problems, depths, training)
@@ -114,6 +114,7 @@ def _train_at_rate(
             f"steps={settings.steps} must be a multiple of {BLOCKS} times "
             f"validate_every={settings.validate_every}"
         )
+    _refuse_not_finite(problems)
     together, count, per_block = stack_problems(problems), len(problems), validations // BLOCKS
     fingerprint = asdict(settings) | {
         "seed": seed,
@@ -141,6 +142,23 @@ def _train_at_rate(
         {d: saved["states"][d].best for d in depths},
         {d: jax.tree.map(lambda h: h.reshape(-1, count), saved["losses"][d]) for d in depths},
     )
+
+
+def _refuse_not_finite(problems: Sequence[Problem]) -> None:
+    """Refuse validation samples that are not finite, by which no step is better than the first.
+
+    Raises:
+      DataError: the message has the number of networks with such samples.
+    """
+    count = sum(
+        not (np.isfinite(problem.valid_features).all() and np.isfinite(problem.valid_targets).all())
+        for problem in problems
+    )
+    if count:
+        raise DataError(
+            f"validation samples of {count} of {len(problems)} networks have values that are not "
+            "finite; leave out images without usable pixels"
+        )
 
 
 def _refuse_diverged(losses: Mapping[int, Losses], block: int) -> None:

@@ -16,6 +16,7 @@ from everlight_experiments.illuminant.core.experiment import (
     Comparison,
     Errors,
     IlluminantExperiment,
+    lowest_row,
     reproduction_errors,
     summarize_all,
 )
@@ -120,7 +121,7 @@ def error_table(compared: Comparison) -> Table:
     columns = [Column("Method"), *(Column(name, "everlight, degrees") for name in statistics)]
     columns += [Column(name, "reproduction, degrees") for name in REPRODUCTION.values()]
     columns += [Column(name, PUBLISHED_GROUP) for name in STATISTICS]
-    rows = []
+    rows, means = [], []
     for name in dict.fromkeys((*errors, *compared.published)):
         row = ["not run", *["–"] * (len(statistics) + len(REPRODUCTION) - 1)]
         if name in errors:
@@ -128,8 +129,8 @@ def error_table(compared: Comparison) -> Table:
                 fold_statistics(errors[name]),
                 fold_statistics(reproduction[name]),
             )
-            low, high = compared.interval(errors[name])
-            row = [spread(recovered["mean"]), f"{low:.2f}–{high:.2f}"]
+            means.append(np.mean(recovered["mean"]))
+            row = [spread(recovered["mean"]), compared.interval_in_words(errors[name])]
             row += [f"{np.mean(recovered[statistic]):.2f}" for statistic in RECOVERY]
             row += [str(np.sum(~np.isfinite(errors[name])))]
             row += [f"{np.mean(reproduced[statistic]):.2f}" for statistic in REPRODUCTION]
@@ -143,8 +144,7 @@ def error_table(compared: Comparison) -> Table:
     if compared.truth.shape[-3] > 1:
         caption += " Statistics are taken within a fold and averaged over folds."
     caption += f" The interval of the mean is a bootstrap over {compared.unit_name}."
-    best = int(np.argmin([np.nanmean(values) for values in errors.values()]))
-    return Table(caption, columns, rows, frozenset({best}))
+    return Table(caption, columns, rows, lowest_row(means))
 
 
 def summary(experiment: IlluminantExperiment, figure: Figure) -> Summary:
@@ -197,8 +197,8 @@ def best_in_words(experiment: IlluminantExperiment, conditions: Sequence[Compari
         errors = compared.errors()
         means = {name: np.mean(by_run) for name, by_run in _means(errors).items()}
         name = experiment.headline or min(means, key=lambda name, means=means: means[name])
-        low, high = compared.interval(errors[name])
-        best.append(f"{name}, {means[name]:.2f} [{low:.2f}–{high:.2f}] ({compared.title})")
+        interval = compared.interval_in_words(errors[name])
+        best.append(f"{name}, {means.get(name, np.nan):.2f} [{interval}] ({compared.title})")
     kind = "Reported method" if experiment.headline else "Best"
     return f"{kind}, in degrees with 95% interval: {'; '.join(best)}."
 

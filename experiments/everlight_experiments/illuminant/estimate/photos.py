@@ -8,11 +8,10 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 
 from everlight.color import lux_feature
 from everlight.color.illuminant_method import ADDITIONAL_IMAGES
-from everlight.color.thumbnails import below_saturation
 from everlight.illuminant.image_model import DescribedImage, ImageModel, UnsuitableImageError
 from everlight.illuminant.pair_estimate import (
     describe_estimate,
@@ -34,6 +33,7 @@ from everlight_data.color.raw_files.photos import (
     left_out_pictures,
     read_photo,
     stated_warnings,
+    usable_pixels,
 )
 from everlight_data.color.raw_files.raw import RawImage, black_text, camera_name
 from everlight_data.color.tuning_files.libcamera import read_tuning
@@ -185,11 +185,6 @@ def estimate_photo(
     if model.fitted is not None and not (model.needs_others or model.needs_calibration):
         warnings += other_camera(photo.camera, model.cameras)
     return PhotoEstimate(photo.path, estimate, tuple(warnings), saturated)
-
-
-def usable_pixels(photo: RawImage) -> Bool[np.ndarray, "h w"]:
-    """Return the pixels that estimates read: none that is saturated."""
-    return ~photo.saturated & np.asarray(below_saturation(jnp.asarray(photo.image)))
 
 
 def saturated_share(photo: RawImage) -> float:

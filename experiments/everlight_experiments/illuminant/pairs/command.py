@@ -37,11 +37,11 @@ from everlight_experiments.illuminant.pairs.methods import (
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
 from everlight_experiments.illuminant.pairs.report import (
-    COMPARED,
     QUESTION,
     answer,
     gain_figure,
     gain_table,
+    pair_gains,
 )
 from everlight_experiments.illuminant.pairs.sources import (
     MIN_CORRELATION,
@@ -63,7 +63,7 @@ def run_pairs(options: PairsOptions) -> Path:
     seeds = range(options.seed, options.seed + options.seeds)
     networks = NetworkTraining(CALIBRATE[options.preset], seeds, folder.checkpoints)
     compared = compare_methods(folder, usable, networks)
-    gains = compared.gains(COMPARED)
+    gains = pair_gains(compared)
     folder.save_results(
         **record_errors(folder, {"main": compared}),
         **estimate_arrays({"main": compared}),

@@ -43,7 +43,10 @@ TRANSFORM_ALONE = f"Net on {TRANSFORM}"
 MOMENTS_ALONE = method_name(MOMENTS, DEPTH)
 ORACLE = method_name(WHITES, DEPTH)
 TWO_TRAININGS = f"{ONE_CAMERA}, mean of two trainings"
-"""One camera's counterpart of the mean of both cameras, which has two trainings too."""
+"""One camera's counterpart of the mean of both cameras, which has two trainings too.
+
+One seed has no second training and no such row.
+"""
 AVERAGED = (FFCC, ONE_CAMERA)
 """Methods of one camera whose estimates of both cameras are averaged too."""
 
@@ -54,9 +57,8 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
         view: _estimate_view(folder, usable, view, training.below(view)) for view in VIEWS
     }
     estimates = dict(views["main"])
-    single = illuminant_to_chromaticity(jnp.asarray(estimates[ONE_CAMERA]))
-    twice = ensemble_chromaticity(jnp.stack([single, jnp.roll(single, 1, axis=0)]))
-    estimates[TWO_TRAININGS] = np.asarray(chromaticity_to_illuminant(twice))
+    if len(training.seeds) > 1:
+        estimates[TWO_TRAININGS] = _mean_of_two(estimates[ONE_CAMERA])
     for method in AVERAGED:
         by_camera = {view: views[view][method] for view in VIEWS}
         estimates[camera_mean_name(method)] = camera_mean(
@@ -77,6 +79,13 @@ def compare_methods(folder: RunFolder, usable: PairSet, training: NetworkTrainin
         units=ResamplingUnits("groups", usable.groups[None]),
         names=np.array(usable.names)[None],
     )
+
+
+def _mean_of_two(estimates: Estimates) -> Estimates:
+    """Return the mean of each run's estimates and the next run's."""
+    single = illuminant_to_chromaticity(jnp.asarray(estimates))
+    twice = ensemble_chromaticity(jnp.stack([single, jnp.roll(single, 1, axis=0)]))
+    return np.asarray(chromaticity_to_illuminant(twice))
 
 
 def _estimate_view(

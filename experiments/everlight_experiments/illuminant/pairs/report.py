@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from everlight_experiments.illuminant.core.camera_means import camera_mean_name
-from everlight_experiments.illuminant.core.experiment import Gain
+from everlight_experiments.illuminant.core.experiment import Comparison, Gain
 from everlight_experiments.illuminant.pairs.methods import (
     FFCC,
     MOMENTS_ALONE,
@@ -32,9 +32,15 @@ COMPARED = (
 """Methods with two cameras, each with the method that it is compared with."""
 
 
+def pair_gains(compared: Comparison) -> list[Gain]:
+    """Return the gains of `COMPARED`, but over no mean of two trainings if there is one seed."""
+    has_two = TWO_TRAININGS in compared.estimates
+    return compared.gains(names for names in COMPARED if has_two or TWO_TRAININGS not in names)
+
+
 def answer(gains: Sequence[Gain]) -> tuple[str, ...]:
-    """Return the answer to the gains of `COMPARED`, its reason, and averaging and the oracle."""
-    by_methods = dict(zip(COMPARED, gains, strict=True))
+    """Return the answer to gains of `COMPARED`, its reason, and averaging and the oracle."""
+    by_methods = {(gain.method, gain.reference): gain for gain in gains}
     equal, ffcc = by_methods[TWO_CAMERAS, ONE_CAMERA], by_methods[TWO_CAMERAS, FFCC]
     averaged, oracle = by_methods[camera_mean_name(FFCC), FFCC], by_methods[ORACLE, ONE_CAMERA]
     if equal.low > 0 and ffcc.low > 0:
@@ -76,6 +82,11 @@ def gain_table(gains: Sequence[Gain]) -> Table:
         "moments and edge moments of one camera, are 18 numbers each, for networks of 551 "
         "parameters. The last row is the pair's oracle: the ratios of both true whites."
     )
+    if all(gain.reference != TWO_TRAININGS for gain in gains):
+        caption += (
+            " With one seed the mean of both cameras' networks is not compared: it averages two "
+            "trainings, and one camera has one. Give --seeds 2 or more."
+        )
     return Table(caption, columns, rows, frozenset({0}))
 
 

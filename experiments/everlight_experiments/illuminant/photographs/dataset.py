@@ -120,9 +120,9 @@ class DatasetOptions(ImageOptions):
     """Number of trainings per network, each with its own initialization and validation images."""
 
     @property
-    def are_scenes_found(self) -> bool:
-        """True if NUS-8 is read across cameras: eight of them show each scene."""
-        return self.split == "cross-camera" and self.is_nus8
+    def is_across_cameras(self) -> bool:
+        """True if each camera is tested by a training on the others."""
+        return self.split == "cross-camera"
 
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse options that do not go with the cameras.
@@ -213,7 +213,7 @@ def compare_photographs(
             "Cameras": ", ".join(sets),
             "Protocol": protocol_words(options),
             **training_only(cameras, sets),
-            "Folds": str(options.folds or f"drawn by seed {options.seed}"),
+            **folds_row(options),
         },
         selection_rule=f"{HELD_OUT} of the training images",
         seeds=f"{options.seeds} per network, from {options.seed}",
@@ -249,6 +249,13 @@ def protocol_words(options: DatasetOptions) -> str:
             "the other folds; statistics over all images"
         )
     return f"{PROTOCOLS[options.split]}; intervals over groups"
+
+
+def folds_row(options: DatasetOptions) -> dict[str, str]:
+    """Return the row of a report on the folds, empty across cameras, where no seed draws any."""
+    if options.split == "cross-camera":
+        return {}
+    return {"Folds": str(options.folds or f"drawn by seed {options.seed}")}
 
 
 def training_only(

@@ -30,6 +30,7 @@ from everlight_data.sets.camera_tuning import Tuning
 from everlight_data.sets.constancy_set import ConstancySet
 from everlight_experiments.illuminant.config import MIN_IMAGES, RENDERED
 from everlight_experiments.illuminant.core.locus_rows import nearest_points
+from everlight_experiments.illuminant.core.method_inputs import moments_of
 from everlight_experiments.report.cells import counted
 from everlight_experiments.run_folder.options import ExperimentOptions
 
@@ -41,7 +42,8 @@ Raspberry Pi's images are up to 0.10 from libcamera's files of their own sensor,
 from those of others."""
 
 MASKED: dict[Saturated, str] = {
-    "highlights": f"pixels at 0 (charts) and from {SATURATION} of an image's maximum on are masked",
+    "highlights": "pixels at 0 (charts) are masked, and, in files that do not mask saturated ones, "
+    f"from {SATURATION} of an image's maximum on",
     "plateaus": "pixels at 0 (charts) and at an image's maximum, if several share it, are masked",
     "none": "pixels at 0 (charts) are masked",
 }
@@ -78,8 +80,8 @@ class ImageOptions(ExperimentOptions):
     """Longest side in pixels; larger images are averaged down to it."""
     saturated: Saturated = "highlights"
     """Pixels of thumbnails that are masked as saturated: highlights, from 95% of an image's maximum
-    on; plateaus, those at the maximum where several share it, for images that are scaled to their
-    maximum; or none."""
+    on, but none in files of `illuminant thumbnails`, whose saturated pixels are 0; plateaus, those
+    at the maximum where several share it, for images that are scaled to their maximum; or none."""
     groups: Path | None = None
     """File with the scene or session of each image: folds and intervals take whole groups. CSV with
     the columns camera, image and group; or, for one camera, text with a word per image in the order
@@ -88,9 +90,14 @@ class ImageOptions(ExperimentOptions):
     scenes are found in the images."""
 
     @property
-    def are_scenes_found(self) -> bool:
-        """True if the images' scenes are found where no groups are given."""
+    def is_across_cameras(self) -> bool:
+        """True if each of several cameras is tested by a training on the others."""
         return False
+
+    @property
+    def are_scenes_found(self) -> bool:
+        """True if NUS-8 is read across cameras: eight of them show each scene."""
+        return self.is_across_cameras and self.is_nus8
 
     @property
     def is_nus8(self) -> bool:
@@ -134,7 +141,7 @@ def load_cameras(options: ImageOptions) -> Photographs:
 
     Raises:
       DataError: options contradict each other, a camera is unknown, or one has too few images, none
-        with edges, or white-balance gains instead of illuminants.
+        with edges, one without usable pixels, or white-balance gains instead of illuminants.
     """
     _check_options(options)
     if options.preset == "demo" or options.release == "radiometric":
@@ -158,10 +165,29 @@ def load_cameras(options: ImageOptions) -> Photographs:
         check_edges(camera, data)
         if (file := sets[camera].file) is not None:
             check_thumbnails(file, camera, data)
-    if options.groups is None and options.are_scenes_found:
+    _refuse_unusable(images)
+    # Folds within a single camera take its images as independent.
+    if options.groups is None and options.are_scenes_found and len(chosen) > 1:
         scenes = scenes_of(sets)
         images = {name: data._replace(groups=scenes[name]) for name, data in images.items()}
     return Photographs(_with_tunings(options, _grouped(options, images)), note)
+
+
+def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
+    """Refuse images whose pixels are all masked, saturated or black, which have no moments.
+
+    Networks on moments cannot train on them, and select no step by them.
+    """
+    unusable = [
+        f"{camera} {data.names[row]}"
+        for camera, data in cameras.items()
+        for row in np.flatnonzero(~np.isfinite(moments_of(data)).all(axis=1))
+    ]
+    if unusable:
+        raise DataError(
+            f"{counted(len(unusable), 'image')} without a pixel that is neither masked nor "
+            f"saturated, the first: {unusable[0]}; leave them out"
+        )
 
 
 def _with_tunings(

@@ -93,6 +93,11 @@ class IlluminantTrainOptions(ImageOptions):
     """Folder of the model; a model there is replaced. Its name is the run's --tag where none is
     given. By default models/ in the run's folder."""
 
+    @property
+    def is_across_cameras(self) -> bool:
+        """True if each of several cameras is tested by a training on the others."""
+        return self.split == "cross-camera"
+
     def check_cameras(self, chosen: Sequence[str]) -> None:
         """Refuse folds of groups without groups."""
         if self.split == "groups" and self.groups is None:
@@ -127,7 +132,6 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     folder = RunFolder("illuminant", "train", options)
     loaded = load_cameras(options)
     cameras = loaded.cameras
-    _refuse_unusable(cameras)
     sets = _held_out_sets(cameras, options)
     # Each set has all images of several cameras.
     data = next(iter(sets.values()))
@@ -143,7 +147,8 @@ def run_train(options: IlluminantTrainOptions) -> Path:
     comparisons = {"held-out": comparison}
     folder.save_results(**record_errors(folder, comparisons), **estimate_arrays(comparisons))
     command = _estimate_command(out, model, data)
-    experiment = _experiment(model, comparison, cameras, options.seed, command)
+    folds = f"folds by seed {options.seed}" if len(sets) == 1 else "each camera is a fold"
+    experiment = _experiment(model, comparison, cameras, folds, command)
     # Every image is tested once; only groups are units, and their comparison has the images' order.
     after = locus_sections(comparison, by_row, data)
     report = publish(folder, replace(experiment, after=after))
@@ -180,24 +185,10 @@ def _printed_rows(comparison: Comparison, sections: Sequence[Section]) -> list[s
     columns = ["degrees", *(["mired", "degrees at 5,000 K"] if by_method else [])]
     lines = [["mean errors (95% intervals)", *columns]]
     for name, errors in comparison.errors().items():
-        low, high = comparison.interval(errors)
+        interval = comparison.interval_in_words(errors, " to ")
         mean = fold_statistics(errors)["mean"][0]
-        lines.append([name, f"{mean:.2f} ({low:.2f} to {high:.2f})", *by_method.get(name, ())])
+        lines.append([name, f"{mean:.2f} ({interval})", *by_method.get(name, ())])
     return aligned_rows(lines)
-
-
-def _refuse_unusable(cameras: Mapping[str, CameraImages]) -> None:
-    """Refuse images whose pixels are all masked, saturated or black, which have no moments."""
-    unusable = [
-        f"{camera} {data.names[row]}"
-        for camera, data in cameras.items()
-        for row in np.flatnonzero(~np.isfinite(moments_of(data)).all(axis=1))
-    ]
-    if unusable:
-        raise DataError(
-            f"{len(unusable)} images have no pixel that is neither masked nor saturated, the "
-            f"first: {unusable[0]}; leave them out"
-        )
 
 
 def _held_out_sets(
@@ -333,10 +324,10 @@ def _experiment(
     model: ImageModel,
     comparison: Comparison,
     cameras: Mapping[str, CameraImages],
-    seed: int,
+    folds: str,
     command: str,
 ) -> IlluminantExperiment:
-    """Return the experiment of a training; the command is the one that uses its model."""
+    """Return the experiment of a training, with its folds in words and its model's command."""
     names = " + ".join(cameras)
     return IlluminantExperiment(
         title=f"Single-image illuminant estimation: {model.name} for {names}",
@@ -345,7 +336,7 @@ def _experiment(
         comparisons={"held out": comparison},
         protocol={"Cameras": ", ".join(cameras), "Protocol": comparison.caption},
         selection_rule="none: the method's settings are fixed",
-        seeds=f"folds by seed {seed}; trainings by a fixed key",
+        seeds=f"{folds}; trainings by a fixed key",
         illuminants={names: {camera: images.illuminants for camera, images in cameras.items()}},
         curves=(model.name, *BASELINES),
         headline=model.name,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from everlight.checks import Between
 from everlight_data.color.photographs.published_folds import FOLDS
-from everlight_experiments.illuminant.config import PairPreset
+from everlight_experiments.illuminant.config import PRESETS, PairPreset
 from everlight_experiments.run_folder.options import Count, ExperimentOptions
 
 BLOCK = 9
@@ -48,7 +48,7 @@ class TwoCameraOptions(ExperimentOptions):
 
     @property
     def training_seeds(self) -> Sequence[int]:
-        """Seeds of a fold's trainings; the first also draws the folds."""
+        """Seeds of a fold's trainings; the first also draws the folds that are not published."""
         return range(self.seed, self.seed + self.seeds)
 
     @property
@@ -65,4 +65,10 @@ class TwoCameraOptions(ExperimentOptions):
     @property
     def seeds_in_folds(self) -> str:
         """Seeds of an experiment on folds, in words."""
-        return f"{self.seeds} per fold, from {self.seed}, which also draws the folds"
+        return f"{self.seeds} per fold, from {self.seed}{self._drawing}"
+
+    @property
+    def _drawing(self) -> str:
+        """The folds of single measured pairs are those of the release."""
+        is_published = self.block == 1 and PRESETS[self.preset].measured
+        return "; published folds" if is_published else ", which also draws the folds"

@@ -68,6 +68,20 @@ def test_a_brightest_pixel_alone_is_no_plateau(tmp_path):
     }
 
 
+def test_a_file_without_saturated_pixels_has_none_masked_by_its_maximum(tmp_path):
+    """`illuminant thumbnails` masks by the sensor's level; the brightest pixels were lost too."""
+    brightest = np.array([[900, 880, 0, 500], [300, 299, 100, 300], [700, 700, 700, 700]])
+    images = (brightest[:, None, :, None] * np.array([0.5, 1, 0.7])).astype(np.uint16)
+    arrays = {"images_u16": images, "illuminant_rgb": ILLUMINANTS}
+    np.savez(tmp_path / "a.npz", **arrays, saturated_masked=True)
+    for saturated, second in (("highlights", [1, 1, 1, 1]), ("plateaus", [0, 1, 1, 0])):
+        camera = thumbnail_set(tmp_path / "a.npz", saturated=saturated)["a"]
+        usable = [camera.read_image(row).mask[0].tolist() for row in range(2)]
+        assert usable == [[1, 1, 0, 1], second]
+    message = r"saturated_masked has dtype int64 and shape \(3,\), not one bool"
+    refused(tmp_path / "b.npz", message, **arrays, saturated_masked=np.ones(3, int))
+
+
 HOUR = 3600
 CAPTURES = {
     "time": np.array([9, 12, 20]) * HOUR,

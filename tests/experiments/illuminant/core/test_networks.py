@@ -82,6 +82,19 @@ def test_nets_that_all_diverge_are_reported_at_once_and_leave_no_checkpoint(tmp_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("part", ["valid_features", "valid_targets"])
+def test_validation_samples_that_are_not_finite_are_refused(tmp_path, part):
+    """A NaN made no step better than the initial parameters, which were kept and reported."""
+    first, *rest = problems()
+    values = getattr(first, part).copy()
+    values[3, 0] = np.nan
+    with pytest.raises(
+        DataError, match=r"^validation samples of 1 of 3 networks have values that are not"
+    ):
+        train(tmp_path, data=[first._replace(**{part: values}), *rest])
+    assert not list(tmp_path.iterdir())
+
+
 def test_problems_depths_and_seeds_start_apart(uninterrupted, tmp_path):
     _, nets = uninterrupted
     first = nets.losses[2].valid[0]

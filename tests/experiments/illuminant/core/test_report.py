@@ -120,6 +120,21 @@ def test_invalid_estimates_are_counted_and_the_paper_stands_beside():
     assert {len(row) for row in table.rows} == {len(table.columns)}
 
 
+def test_the_best_row_has_the_lowest_printed_mean_and_a_missing_fold_has_no_interval():
+    """B errs by 2.6 degrees over its five images, and by 5 on average over its folds."""
+    few = np.array([[1.0, 1, 1, 1], [9, np.nan, np.nan, np.nan]])[None]
+    errors = {"A": np.full_like(few, np.nan), "B": few, "C": np.full_like(few, 4.0)}
+    errors["A"][0, 0] = 3.0
+    conditions = compared(errors, title="held out")
+    table = error_table(conditions)
+    assert table.strong_rows == {2}
+    assert [cells(table, name)["Mean"] for name in "ABC"] == ["nan", "5.00", "4.00"]
+    assert [cells(table, name)["95% interval"] for name in "AC"] == ["–", "4.00–4.00"]
+    assert not error_table(compared({"A": errors["A"]})).strong_rows
+    described = summary(experiment(conditions, headline="A"), Figure("", "picture.png"))
+    assert described.sentences[1].endswith("95% interval: A, nan [–] (held out).")
+
+
 def test_reproduction_errors_stand_beside():
     """A white estimated as (1, 1, 2) is 19.47 degrees from grey under any illuminant."""
     estimate = np.array([0.5, 1.0, 2.0])

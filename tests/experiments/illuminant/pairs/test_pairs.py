@@ -16,6 +16,7 @@ from everlight_experiments.illuminant.pairs.command import run_pairs
 from everlight_experiments.illuminant.pairs.methods import (
     ONE_CAMERA,
     TWO_CAMERAS,
+    TWO_TRAININGS,
 )
 from everlight_experiments.illuminant.pairs.options import PairsOptions
 from tests.experiments.illuminant.pairs.pair_files import CAMERA_CHANGE, draw_pairs, write_folder
@@ -116,6 +117,9 @@ def test_the_report_answers_the_question(folders, tmp_path, capsys, monkeypatch)
     for name in ("GW", "FFCC", camera_mean_name("FFCC")):
         assert np.isfinite(results[f"main/{name}"]).all()
         assert results[f"estimate/main/{name}"].shape == (1, 1, 46, 3)
+    # One seed has one training on one camera.
+    assert "mean of two trainings" not in page
+    assert f"main/{TWO_TRAININGS}" not in results.files
     expected = {f"CAM_A_{row:03}" for row in range(1, 48)} - {"CAM_A_005"}
     assert sorted(results["image/main"].ravel()) == sorted(expected)
 

@@ -8,12 +8,17 @@ import pytest
 
 from everlight.metrics.angular import angular_error
 from everlight_experiments.illuminant.core.experiment import Comparison, Gain, ResamplingUnits
-from everlight_experiments.illuminant.pairs.methods import ONE_CAMERA, TWO_CAMERAS
+from everlight_experiments.illuminant.pairs.methods import (
+    ONE_CAMERA,
+    TWO_CAMERAS,
+    TWO_TRAININGS,
+)
 from everlight_experiments.illuminant.pairs.report import (
     COMPARED,
     answer,
     gain_figure,
     gain_table,
+    pair_gains,
 )
 
 COUNT = 60
@@ -48,7 +53,7 @@ def compared(rng):
 
 def test_gains_are_paired_differences_with_intervals_over_groups(compared):
     comparison, gains, groups = compared
-    first = comparison.gains(COMPARED)[0]
+    first = pair_gains(comparison)[0]
     np.testing.assert_allclose(first.degrees, gains.mean(), atol=1e-3)
     np.testing.assert_allclose(first.errors[1] - first.errors[0], gains.mean(), atol=1e-3)
     # Fifteen independent groups: their mean has this standard error, not that of sixty pairs.
@@ -57,8 +62,22 @@ def test_gains_are_paired_differences_with_intervals_over_groups(compared):
     np.testing.assert_allclose((first.high - first.low) / 2, half, rtol=0.15)
 
 
-def gain(degrees, low, high, errors=(2.5, 3.0)):
-    return Gain("two", "one", errors, degrees, low, high)
+def test_one_seed_has_no_mean_of_two_trainings(compared):
+    """One training was reported as the mean of two, and as a reference."""
+    comparison, _, _ = compared
+    assert [(gain.method, gain.reference) for gain in pair_gains(comparison)] == list(COMPARED)
+    assert "Give --seeds 2" not in gain_table(pair_gains(comparison)).caption
+    single = {name: v[:1] for name, v in comparison.estimates.items() if name != TWO_TRAININGS}
+    gains = pair_gains(comparison._replace(estimates=single))
+    assert [(gain.method, gain.reference) for gain in gains] == [
+        names for names in COMPARED if names[1] != TWO_TRAININGS
+    ]
+    assert "Give --seeds 2" in gain_table(gains).caption
+    assert answer(gains)[0].startswith("Yes: ")
+
+
+def gain(degrees, low, high, errors=(2.5, 3.0), names=("two", "one")):
+    return Gain(*names, errors, degrees, low, high)
 
 
 @pytest.mark.parametrize(
@@ -72,8 +91,9 @@ def gain(degrees, low, high, errors=(2.5, 3.0)):
     ],
 )
 def test_the_answer_follows_from_both_intervals(equal, ffcc, verdict):
-    rest = [gain(0.04, 0.01, 0.08)] * 4 + [gain(-1.2, -1.5, -0.9, (4.1, 2.9))]
-    first, second = answer([gain(*equal), gain(*ffcc), *rest])
+    values = [equal, ffcc, *[(0.04, 0.01, 0.08)] * 4, (-1.2, -1.5, -0.9, (4.1, 2.9))]
+    gains = [gain(*row, names=names) for row, names in zip(values, COMPARED, strict=True)]
+    first, second = answer(gains)
     assert re.match(verdict, first)
     assert f"{equal[0]:+.2f} ({equal[1]:+.2f}, {equal[2]:+.2f})" in first
     assert "gains +0.04 (+0.01, +0.08)" in second
@@ -81,7 +101,7 @@ def test_the_answer_follows_from_both_intervals(equal, ffcc, verdict):
 
 
 def test_the_table_and_the_figure_have_a_row_per_comparison(compared, tmp_path):
-    gains = compared[0].gains(COMPARED)
+    gains = pair_gains(compared[0])
     table = gain_table(gains)
     assert [tuple(row[:2]) for row in table.rows] == list(COMPARED)
     figure = gain_figure(tmp_path / "gains.png", gains)

@@ -18,6 +18,7 @@ from everlight_data.registry import PHOTOGRAPH_SETS
 from everlight_data.sets.constancy_set import ConstancySet, Photograph
 from everlight_experiments.cli import main
 from everlight_experiments.illuminant.core import locus_rows
+from everlight_experiments.illuminant.core.experiment import Comparison
 from everlight_experiments.illuminant.photographs import source
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.data_pipelines.color.tuning_files.tuning_text import TUNING
@@ -243,6 +244,23 @@ def test_tests_of_one_camera_have_the_rows_of_the_locus_too(released):
     moved = rows[f"GW{locus_rows.ON_LOCUS}"]
     np.testing.assert_allclose(moved[1, 0, 3], [foot[0], 1, foot[1]], rtol=1e-5)
     np.testing.assert_array_equal(rows[locus_rows.CAMERA][0, 0], photos.camera_estimates)
+
+
+def test_a_method_without_every_estimate_has_no_interval_in_mired_and_is_not_the_best(released):
+    """Its row was printed bold, as "nan" beside an interval of the other images."""
+    photos = PHOTOGRAPH_SETS["raspberry-pi-awb"](released.folder)["A1"]
+    data = split_across({"A1": read_camera_images(photos, 16)})["A1"]
+    missing = data.illuminants.copy()
+    missing[2] = np.nan
+    by_row = {"missing": missing, "GW": np.full((COUNT, 3), [0.6, 1, 0.4], np.float32)}
+    estimates = {name: values[None, None] for name, values in by_row.items()}
+    comparison = Comparison(estimates, data.illuminants[None])
+    table = locus_rows.temperature_table(comparison, by_row, data)
+    assert table.rows[0][1:5] == ["nan", "–", "nan", "–"]
+    assert " to " in table.rows[1][2]
+    assert table.strong_rows == {1}
+    del by_row["GW"]
+    assert not locus_rows.temperature_table(comparison, by_row, data).strong_rows
 
 
 def test_a_small_camera_takes_part_where_the_others_suffice(options):

@@ -348,6 +348,7 @@ def test_groups_are_the_units_of_folds_and_intervals(tmp_path, rng, few, monkeyp
     # All cameras together, and each of both.
     assert page.count("The interval of the mean is a bootstrap over groups.") == 3
     assert "averaged over folds" not in page
+    assert ("drawn by seed 0" in page) == (split == "folds")
     cameras, _ = load_cameras(DatasetOptions(groups=tmp_path / "groups.csv", **options))
     assert cameras["A1"].groups.tolist() == cameras["B2"].groups.tolist()
     assert len({*cameras["A1"].groups.tolist()}) == 8

@@ -52,6 +52,18 @@ def test_images_of_nus8_across_cameras_have_their_scenes(same_scenes, monkeypatc
     assert {*images["SonyA57"].groups.tolist()} == {0}
 
 
+def test_training_across_cameras_finds_the_same_scenes(same_scenes, monkeypatch, tmp_path):
+    """The intervals of `train` took the eight images of a NUS-8 scene as independent."""
+    monkeypatch.setattr(source, "thumbnail_files", lambda: same_scenes)
+    images, _ = load_cameras(IlluminantTrainOptions(runs=tmp_path))
+    scenes = scenes_of(thumbnail_cameras(same_scenes))
+    for camera, data in images.items():
+        np.testing.assert_array_equal(data.groups, scenes[camera])
+    # Folds within one camera are of single images, as those of `dataset`.
+    images, _ = load_cameras(IlluminantTrainOptions(runs=tmp_path, cameras=CAMERAS[:1]))
+    assert images[CAMERAS[0]].groups is None
+
+
 @pytest.mark.parametrize(("saturated", "count"), [("highlights", 0), ("none", 45)])
 def test_saturated_pixels_are_masked_as_named(same_scenes, tmp_path, saturated, count):
     options = DatasetOptions(thumbnails=same_scenes, saturated=saturated, runs=tmp_path)
@@ -69,7 +81,8 @@ def test_saturated_pixels_are_masked_as_named(same_scenes, tmp_path, saturated, 
         DatasetOptions(split="cross-camera", thumbnails=(Path("mine.npz"),)),
         DatasetOptions(split="cross-camera", release="radiometric"),
         DatasetOptions(split="cross-camera", preset="demo"),
-        IlluminantTrainOptions(),
+        IlluminantTrainOptions(split="groups", groups=Path("groups.csv")),
+        IlluminantTrainOptions(thumbnails=(Path("mine.npz"),)),
     ],
 )
 def test_other_images_are_independent(options):

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from everlight_data.color.charts import chart_thumbnails
 from everlight_data.color.charts.chart_colors import reference_colors
 from everlight_data.color.charts.chart_geometry import CENTERS, CORNERS, map_points
 from everlight_data.color.charts.chart_scenes import write_chart_pairs
-from everlight_data.color.charts.chart_thumbnails import measure_thumbnail
+from everlight_data.color.charts.chart_thumbnails import measure_thumbnail, write_thumbnails
 from everlight_data.color.photographs.thumbnails import thumbnail_set
 from everlight_data.color.raw_files.raw import read_raw
 from everlight_data.errors import DataError
@@ -150,3 +151,26 @@ def test_a_real_photo_has_the_color_of_its_gray_patches(real_data, inputs):
     assert max(result.image.shape) <= 64
     x, y = (corners / 28).astype(int).T
     assert not result.image[y, x].any()
+
+
+@pytest.mark.parametrize("exposure", [1.0, 1.6])
+def test_a_model_trains_on_the_pixels_that_estimates_read(
+    real_data, tmp_path, monkeypatch, exposure
+):
+    """Two blocks below white were masked by the image's maximum, which moved SoG by 1.2 degrees."""
+    path = real_data("raw_samples/colorchart.dng")
+    photo = read_raw(path)
+    photo = photo._replace(image=exposure * photo.image)
+    monkeypatch.setattr(chart_thumbnails, "read_raw", lambda path: photo)
+    write_thumbnails(tmp_path / "a.npz", [measure_thumbnail(path, None, reference_colors(), 64)])
+    _, usable = thumbnail_set(tmp_path / "a.npz", "A1")["A1"].read_image(0)
+    # A side of 1,734 pixels gives at most 64 blocks of 28.
+    rows, columns = usable.shape
+    saturated = photo.saturated | (photo.image.max(axis=2) >= 0.95)
+    blocks = saturated[: rows * 28, : columns * 28].reshape(rows, 28, columns, 28)
+    expected = ~blocks.any(axis=(1, 3))
+    # The chart is masked from row 17 to 38 and from column 19 to 50.
+    expected[17:39, 19:51] = usable[17:39, 19:51] = False
+    # Eight blocks beside it are saturated at the longer exposure.
+    assert expected.sum() == {1.0: 1797, 1.6: 1789}[exposure]
+    np.testing.assert_array_equal(usable, expected)

@@ -31,6 +31,7 @@ from everlight_experiments.illuminant.estimate import photos
 from everlight_experiments.illuminant.estimate.command import estimate
 from everlight_experiments.illuminant.estimate.options import EstimateOptions
 from everlight_experiments.illuminant.photographs import source
+from everlight_experiments.illuminant.photographs.dataset import DatasetOptions, run_dataset
 from everlight_experiments.illuminant.photographs.train import IlluminantTrainOptions, run_train
 from tests.dng_writer import write_dng
 from tests.experiments.illuminant.photographs.thumbnail_files import write_cameras, write_thumbnails
@@ -102,6 +103,7 @@ def test_the_median_is_the_reports_mean_over_folds(gray):
     page = Path(path).read_text()
     assert f"<td>{median:.2f}" in page
     assert "Statistics are taken within a fold and averaged over folds." in page
+    assert "folds by seed 0; trainings by a fixed key" in page
 
 
 def scene(rng, illuminant, height=96, width=128):
@@ -324,6 +326,7 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
     )
     report = run_train(settings)
     assert report.parent == tmp_path / "runs" / "illuminant-train-small-model"
+    assert "each camera is a fold; trainings by a fixed key" in report.read_text()
     model = load_estimator(tmp_path / "model")
     assert model.cameras == ("A1", "B2")
     assert not model.needs_others
@@ -335,15 +338,20 @@ def test_each_of_several_cameras_is_held_out(tmp_path, monkeypatch):
         run_train(replace(settings, method="dmcc", tag="again"))
 
 
-def test_an_image_without_usable_pixels_is_named(tmp_path, rng, monkeypatch):
+@pytest.mark.parametrize(
+    ("run", "options"),
+    [(run_train, IlluminantTrainOptions(method="gw")), (run_dataset, DatasetOptions(seeds=1))],
+)
+def test_an_image_without_usable_pixels_is_named(tmp_path, rng, monkeypatch, run, options):
+    """In `dataset` such an image made the losses NaN, and untrained networks had a row."""
     monkeypatch.setattr(source, "MIN_IMAGES", 6)
     file = tmp_path / "mine.npz"
     images, illuminants = write_thumbnails(file, "A1", 12, rng)
     images[4] = 0
     names = np.array([f"A1_{number:04}" for number in range(12)])
     np.savez(file, images=images, illuminant_rgb=illuminants, names=names)
-    with pytest.raises(DataError, match=r"1 images have no pixel .* first: A1 A1_0004; leave"):
-        run_train(IlluminantTrainOptions(thumbnails=(file,), runs=tmp_path, side=SIDE, method="gw"))
+    with pytest.raises(DataError, match=r"1 image without a pixel .* first: A1 A1_0004; leave"):
+        run(replace(options, thumbnails=(file,), runs=tmp_path, side=SIDE))
 
 
 def test_a_method_is_named_by_its_first_word():
