@@ -102,7 +102,7 @@ def test_a_bottlenecks_gradients_are_pytorchs(rng):
 def test_a_stride_without_more_channels_projects_the_shortcut_as_torchvision_does(
     block, strides, rng
 ):
-    """From 2x2 pixels the strided branch is one pixel, which would broadcast over the inputs."""
+    """The strided branch of 2x2 pixels is one pixel, which would broadcast over the inputs."""
     images = jnp.asarray(rng.normal(size=(3, 2, 2, 8)), jnp.float32)
     variables = jax.tree.map(
         lambda leaf: jnp.asarray(rng.uniform(0.5, 1.5, leaf.shape), jnp.float32),
