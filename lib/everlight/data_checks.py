@@ -17,7 +17,7 @@ MAX_RATIO = 10.0
 """Ratio between the values of training and test images above which their scales differ."""
 MAX_NEGATIVE = 0.05
 """Share of negative values from which a set is refused if the other set has none."""
-RATIO_OF_FEW = 50
+RATIO_OF_FEW = 50.0
 """The same ratio for small sets of images, which may be dark or bright."""
 MAX_MEASURED = 1_000_000
 """Number of values of which a median is taken."""

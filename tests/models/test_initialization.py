@@ -1,5 +1,6 @@
 """Xavier and Kaiming initialization against their closed forms."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +8,15 @@ import optax
 import pytest
 
 from everlight.continual import StoredImages, flax_setup, softmax_objective
-from everlight.models import MLP, PlainCNN, with_kaiming, with_layers, with_lora, with_xavier
+from everlight.models import (
+    MLP,
+    EfficientNetLite0,
+    PlainCNN,
+    with_kaiming,
+    with_layers,
+    with_lora,
+    with_xavier,
+)
 from everlight.models.frozen_layers import with_trained_part
 
 IMAGES = StoredImages.of(np.zeros((1, 16, 16, 1), np.uint8), jnp.zeros(1), jnp.ones(1))
@@ -109,3 +118,53 @@ def test_kaiming_kernels_are_uniform_within_their_bounds():
         assert 0.999 < np.abs(scaled).max() <= 1
         assert abs(np.mean(scaled**2) - 1 / 3) < 5 * np.sqrt(4 / 45 / scaled.size)
         assert not layer["bias"].any()
+
+
+class Sequence(nn.Module):
+    """Convolution along the rows of an image, then attention of four heads among them."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        rows = nn.Conv(24, (5,), name="conv")(images[..., 0])
+        mixed = nn.MultiHeadDotProductAttention(4, qkv_features=40, out_features=32, name="mix")
+        return nn.Dense(6, name="head")(mixed(rows).mean(1))
+
+
+def test_the_inputs_and_outputs_of_three_axes_are_those_of_the_layer():
+    """Inputs and outputs are the values that one output reads and one input reaches."""
+    fans = {
+        ("conv",): (5 * 16, 5 * 24),
+        ("mix", "query"): (24, 40),
+        ("mix", "key"): (24, 40),
+        ("mix", "value"): (24, 40),
+        ("mix", "out"): (40, 32),
+    }
+    xavier, kaiming = (
+        change(setup_of(Sequence())).init(jax.random.key(0))[0]
+        for change in (with_xavier, with_kaiming)
+    )
+    for layer, (inputs, outputs) in fans.items():
+        for params, bound in ((xavier, 6 / (inputs + outputs)), (kaiming, 6 / inputs)):
+            for name in layer:
+                params = params[name]
+            assert params["kernel"].ndim == 3
+            assert 0.99 < np.abs(params["kernel"]).max() / np.sqrt(bound) <= 1
+
+
+@pytest.mark.parametrize(
+    ("change", "bound"), [(with_xavier, 6 / (64 + 60)), (with_kaiming, 3 / 64)]
+)
+def test_all_proxies_of_a_head_have_the_features_as_inputs(change, bound):
+    net = MLP(6, (64,), head="local similarity")
+    kernel = change(setup_of(net)).init(jax.random.key(0))[0]["head"]["kernel"]
+    assert kernel.shape == (64, 10, 6)
+    assert 0.99 < np.abs(kernel).max() / np.sqrt(bound) <= 1
+
+
+@pytest.mark.parametrize("change", [with_xavier, with_kaiming])
+def test_other_kernels_of_three_axes_are_refused_by_their_layer(change):
+    reason = r"^block0/depthwise/kernel has the shape \(3, 3, 32\), whose [^\n]* initialization"
+    images = StoredImages.of(np.zeros((1, 32, 32, 3), np.uint8), jnp.zeros(1), jnp.ones(1))
+    setup = flax_setup(EfficientNetLite0(4), images, softmax_objective(), optax.sgd(0.1))
+    with pytest.raises(ValueError, match=reason):
+        jax.eval_shape(change(setup).init, jax.random.key(0))

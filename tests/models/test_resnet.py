@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from everlight.models.resnet import BottleneckBlock, ReducedResNet, ResNet50
+from everlight.models.resnet import BasicBlock, BottleneckBlock, ReducedResNet, ResNet50
 from tests.models.torch_networks import (
     TorchNet,
     assert_close,
@@ -93,3 +93,25 @@ def test_a_bottlenecks_gradients_are_pytorchs(rng):
     torch.sin(reference.block(tensors, strides=(1, 2, 1))).sum().backward()
     gradient = jax.jit(jax.grad(loss))(variables["params"])
     assert_close(gradient, jax.tree.map(lambda leaf: leaf.grad, reference.params))
+
+
+@needs_torch
+@pytest.mark.parametrize(
+    ("block", "strides"), [(BasicBlock(8, 2), (2, 1)), (BottleneckBlock(2, 2), (1, 2, 1))]
+)
+def test_a_stride_without_more_channels_projects_the_shortcut_as_torchvision_does(
+    block, strides, rng
+):
+    """The strided branch of 2x2 pixels is one pixel, which would broadcast over the inputs."""
+    images = jnp.asarray(rng.normal(size=(3, 2, 2, 8)), jnp.float32)
+    variables = jax.tree.map(
+        lambda leaf: jnp.asarray(rng.uniform(0.5, 1.5, leaf.shape), jnp.float32),
+        jax.eval_shape(lambda: block.init(jax.random.key(0), images, False)),
+    )
+    outputs = block.apply(variables, images, False)
+    assert outputs.shape == (3, 1, 1, 8)
+    reference = TorchNet(variables, train=False)
+    assert "shortcut" in reference.params
+    with torch.no_grad():
+        expected = reference.block(tensor(images).permute(0, 3, 1, 2), strides=strides)
+    assert_close(outputs, expected.permute(0, 2, 3, 1))

@@ -52,7 +52,8 @@ class Between(NamedTuple):
         if self == FINITE:
             return "finite values"
         if self.maximum == BELOW_ONE:
-            return f"{self.minimum:g} or more, and less than 1"
+            least = "more than 0" if self.minimum == SMALLEST else f"{self.minimum:g} or more"
+            return f"{least}, and less than 1"
         finite = ", but not infinite" if self.maximum == LARGEST else ""
         if self.minimum == SMALLEST:
             most = "" if finite or self.maximum == math.inf else f" and at most {self.maximum:g}"
@@ -84,6 +85,8 @@ NOT_NEGATIVE = Between(0, LARGEST)
 POSITIVE = Between(SMALLEST, LARGEST)
 PositiveShare = Annotated[float, Between(SMALLEST, 1)]
 """Share or decay that leaves something: more than 0, and at most 1."""
+OpenUnitInterval = Annotated[float, Between(SMALLEST, BELOW_ONE)]
+"""Share that takes something and leaves something: more than 0, and less than 1."""
 NonNegativeFloat = Annotated[float, NOT_NEGATIVE]
 PositiveFloat = Annotated[float, POSITIVE]
 FRACTION = Between(0, 1, or_nan=True)

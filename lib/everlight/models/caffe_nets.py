@@ -4,8 +4,8 @@ Lomonaco and Maltoni 2017, section 4; layers by the authors' published definitio
 in the channel order BGR, 0 to 255 minus `BGR_MEAN`. Weights pretrained on ILSVRC-2012 are supplied
 by the user, through `with_weights`. Other dense layers are initialized as in the authors'
 definitions: fc6 and fc7 normally with standard deviation 0.005 and bias 1, the heads by
-`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialized normally with variance 2 / inputs and bias
-0.
+`CAFFE_HEAD` and `VGG_HEAD`. Convolutions are initialized truncated normal with variance 2 / inputs
+and bias 0.
 """
 
 from collections.abc import Mapping, Sequence

@@ -4,9 +4,10 @@ It is EfficientNet-B0 with ReLU6 instead of swish and without squeeze and excita
 4,652,008 parameters with 1,000 classes, of which 3,371,008 up to its 1,280 features. Inputs are
 NHWC in RGB, 0 to 255, standardized by `MEAN` and `DEVIATION`. The published size is 224x224 (top-1
 of 75.1% on ImageNet's validation images); any other size works. Convolutions of stride 2 pad as
-TensorFlow does, with the odd row at the bottom and right, as for the published weights. Kernels are
-initialized with variance 2 / (size² · output channels), where a depthwise one has 1 output channel.
-There is neither dropout nor stochastic depth.
+TensorFlow does, with the odd row at the bottom and right, as for the published weights. Kernels of
+convolutions are initialized with variance 2 / (size² · output channels), where a depthwise one has
+1 output channel. The head's kernel is truncated normal with variance 1 / inputs; Google's code
+draws it uniformly in ±1 / √outputs. There is neither dropout nor stochastic depth.
 """
 
 from collections.abc import Mapping

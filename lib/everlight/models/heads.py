@@ -94,8 +94,8 @@ def local_similarities(
 def make_head(kind: HeadKind, classes: PositiveInt) -> nn.Module:
     """Return the module "head", with parameters `kernel`, `[f, c]`, and `bias` or `scale`.
 
-    The linear head's kernel is initialized normally with variance 1/features, its bias at 0. The
-    local-similarity head has a kernel `[f, p, c]` of p = 10 proxies per class, and a scale.
+    The linear head's kernel is initialized truncated normal with variance 1/features, its bias at
+    0. The local-similarity head has a kernel `[f, p, c]` of p = 10 proxies per class, and a scale.
 
     Args:
       kind: "linear", "cosine" or "local similarity".

@@ -1,5 +1,6 @@
 """Initial weights that replace a network's own."""
 
+import math
 from collections.abc import Callable, Mapping
 
 import jax
@@ -7,12 +8,15 @@ import jax.numpy as jnp
 from flax.core import FrozenDict
 from flax.linen import initializers
 from flax.typing import Initializer
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from everlight.base import Setup
 from everlight.checks import checked
 from everlight.errors import ArgumentError
 from everlight.trees import named_leaves
+
+_ATTENTION = ("query", "key", "value", "out")
+"""Layers of flax's attention; `out` has its axis of heads among the inputs."""
 
 
 @checked
@@ -21,9 +25,11 @@ def with_xavier(setup: Setup) -> Setup:
 
     A kernel of n inputs and m outputs is uniform in ±√(6 / (n + m)); for a convolution both are
     multiplied by the number of its taps. Biases, scales and batch statistics stay the network's.
+    A kernel of three axes is a convolution's in a layer with conv in its name. In the layer named
+    head it has several proxies per class, and in flax's attention one axis is of heads.
 
     Raises:
-      ValueError: in `init`, if the network has no kernel.
+      ValueError: in `init`, if the network has no kernel, or another one of three axes.
     """
     xavier = initializers.xavier_uniform()
     return _with_kernels(setup, lambda layer: xavier)
@@ -35,7 +41,11 @@ def with_kaiming(setup: Setup) -> Setup:
 
     A kernel of n inputs is uniform in ±√(6 / n), which suits ReLUs; that of the layer named head is
     uniform in ±√(3 / n). For a convolution n is multiplied by the number of its taps. Biases,
-    scales and batch statistics stay the network's.
+    scales and batch statistics stay the network's. `with_xavier` says which kernels of three axes
+    are known.
+
+    Raises:
+      ValueError: in `init`, if the network has no kernel, or an unknown one of three axes.
     """
     hidden, head = initializers.he_uniform(), initializers.lecun_uniform()
     return _with_kernels(setup, lambda layer: head if layer == "head" else hidden)
@@ -110,11 +120,44 @@ def _with_kernels(setup: Setup, draw_of: Callable[[str], Initializer]) -> Setup:
                 f"the parameters are {', '.join(params)}, none of them a kernel; give the setup of "
                 "a network with flax layers, or keep its own initialization"
             )
+        names = [
+            tuple(jax.tree_util.keystr((part,), simple=True) for part in path) for path, _ in leaves
+        ]
+        layers = {name[:-1] for name in names}
         keys = jax.random.split(jax.random.fold_in(key, 1), len(leaves))
+
+        def draw(
+            rng: PRNGKeyArray, name: tuple[str, ...], old: Float[Array, "*shape"]
+        ) -> Float[Array, "*shape"]:
+            shape = _fan_shape(name[:-1], layers, old.shape)
+            return draw_of(name[0])(rng, shape, old.dtype).reshape(old.shape)
+
         drawn = [
-            draw_of(path[0].key)(rng, leaf.shape, leaf.dtype) if path[-1].key == "kernel" else leaf
-            for rng, (path, leaf) in zip(keys, leaves, strict=True)
+            draw(rng, name, leaf) if name[-1] == "kernel" else leaf
+            for rng, name, (_, leaf) in zip(keys, names, leaves, strict=True)
         ]
         return jax.tree.unflatten(tree, drawn), batch_stats
 
     return setup._replace(init=init)
+
+
+def _fan_shape(
+    layer: tuple[str, ...], layers: set[tuple[str, ...]], shape: tuple[int, ...]
+) -> tuple[int, ...]:
+    """Return a kernel's shape with one axis of inputs and one of outputs, which are the last.
+
+    The initializers of JAX take other axes as a convolution's taps.
+    """
+    name = layer[-1] if layer else ""
+    if len(shape) != 3 or "conv" in name.lower():
+        return shape
+    is_attention = name in _ATTENTION and all((*layer[:-1], part) in layers for part in _ATTENTION)
+    if is_attention and name == "out":
+        return math.prod(shape[:2]), shape[2]
+    if is_attention or layer == ("head",):
+        return shape[0], math.prod(shape[1:])
+    raise ArgumentError(
+        f"{'/'.join((*layer, 'kernel'))} has the shape {shape}, whose axes of inputs and outputs "
+        "are unknown; name the layer conv if it is a convolution, or keep the network's own "
+        "initialization"
+    )

@@ -118,6 +118,8 @@ class ResNet50(nn.Module):
 class BasicBlock(nn.Module):
     """Two 3x3 convolutions and a shortcut; the sum is returned before its ReLU.
 
+    The shortcut is a 1x1 convolution with batch norm where the channels or the size change.
+
     Attributes:
       width: output channels.
       stride: stride of the first convolution.
@@ -136,13 +138,15 @@ class BasicBlock(nn.Module):
         normalized = partial(NormalizedConvolution, kernel_init=self.kernel_init, dtype=self.dtype)
         hidden = relu(normalized(self.width, 3, self.stride)(inputs, train))
         hidden = normalized(self.width)(hidden, train)
-        if inputs.shape[-1] != self.width:
+        if self.stride != 1 or inputs.shape[-1] != self.width:
             inputs = normalized(self.width, 1, self.stride, name="shortcut")(inputs, train)
         return hidden + inputs
 
 
 class BottleneckBlock(nn.Module):
     """1x1, 3x3 and 1x1 convolutions and a shortcut; the sum is returned before its ReLU.
+
+    The shortcut is a 1x1 convolution with batch norm where the channels or the size change.
 
     Attributes:
       width: channels of the 3x3 convolution; the output has four times as many.
@@ -161,7 +165,7 @@ class BottleneckBlock(nn.Module):
         hidden = relu(normalized(self.width, 1)(inputs, train))
         hidden = relu(normalized(self.width, 3, self.stride)(hidden, train))
         hidden = normalized(4 * self.width, 1)(hidden, train)
-        if inputs.shape[-1] != 4 * self.width:
+        if self.stride != 1 or inputs.shape[-1] != 4 * self.width:
             inputs = normalized(4 * self.width, 1, self.stride, name="shortcut")(inputs, train)
         return hidden + inputs
 

@@ -19,6 +19,7 @@ from tests.refusals import refused
 
 TASK = np.repeat(["a", "b"], 20)
 IMAGES = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+BYTES = np.arange(120, dtype=np.uint8).reshape(40, 3, 1)
 TRUE = np.array([[1.0, -2.0], [0.5, 0.0], [0.0, 3.0]], np.float32)
 
 
@@ -34,7 +35,8 @@ def fitted(features, targets):
 
 def trained(targets, objective=squared_error, strategy=naive, **options):
     settings = {"seeds": 2, "epochs": 100, "batch_size": 20, "optimizer": optax.sgd(0.2)}
-    tests = (IMAGES, targets, TASK)
+    # Equal rows in another order: equal arrays are refused.
+    tests = (IMAGES[::-1], jax.tree.map(lambda values: values[::-1], targets), TASK[::-1])
     return train_targets(
         MLP(2, ()), IMAGES, targets, TASK, strategy, objective, test=tests, **settings | options
     )
@@ -136,6 +138,53 @@ def test_strategies_that_read_classes_are_refused_by_name(strategy, name):
         ({"tasks": np.arange(40)}, "task 0 has no image to test"),
         ({"test": (IMAGES, IMAGES)}, "tuple of 2; give test="),
         ({"test": (IMAGES[:, :2], np.zeros((40, 2)), TASK)}, "differ in form"),
+        (
+            {"images": np.ma.masked_equal(IMAGES, IMAGES[7, 1])},
+            "^images has 1 masked entries, the first in row 7; leave these rows out$",
+        ),
+        (
+            {
+                "targets": {
+                    "value": np.ma.array(np.zeros((40, 2)), mask=IMAGES[:, :2] == IMAGES[3, 1])
+                }
+            },
+            "^targets has 1 masked entries, the first in row 3; leave these rows out$",
+        ),
+        (
+            {"tasks": np.ma.array(TASK, mask=TASK == "b")},
+            "^tasks has 20 masked .* in row 20; leave",
+        ),
+        (
+            {"test": (np.ma.masked_less(IMAGES, 9), np.zeros((40, 2)), TASK)},
+            "^test's images has 120 masked entries",
+        ),
+        (
+            {"tasks": np.where(TASK == "a", 1.0, np.nan)},
+            "^tasks holds nan in row 20, the first of 20 missing tasks; give every image",
+        ),
+        ({"tasks": [None, *TASK[1:]]}, "^tasks holds None in row 0, the first of 1 missing tasks"),
+        (
+            {"tasks": [(5, 10, "x")[row % 3] for row in range(40)]},
+            "^tasks cannot be sorted .*; give numbers alone, or text alone$",
+        ),
+        ({"tasks": np.zeros((40, 1))}, r"^tasks has shape \(40, 1\); give one task per image$"),
+        (
+            {"test": (IMAGES.copy(), np.ones((40, 2)), TASK)},
+            "^test's images holds the same samples as images; give test samples that do not train$",
+        ),
+        (
+            {"test": (IMAGES / 255, np.zeros((40, 2)), TASK)},
+            "^test's images holds float32 from .* images float32 from .* on one scale$",
+        ),
+        (
+            {
+                "images": BYTES,
+                "test": (BYTES[::-1] / 255, np.zeros((40, 2)), TASK),
+            },
+            "^test's images holds float64 from 0 to 0.466667, images uint8 from 0 to 119; give",
+        ),
+        ({"test": 0.0}, "test=0.0; give more than 0, and less than 1$"),
+        ({"test": 1.0}, "test=1.0; give more than 0, and less than 1$"),
     ],
 )
 def test_unfit_arguments_are_refused_in_one_line(change, message):

@@ -327,6 +327,17 @@ def test_nets_that_do_not_fit_are_refused(net, message):
         ({"test": (IMAGES, [9] * 48)}, "test[1] holds 9, which is not"),
         ({"test": (IMAGES,)}, "test is a tuple of 1; give test=(images"),
         ({"test": (IMAGES[:, :1], NUMBER)}, "shape (1,), images those of"),
+        ({"test": (IMAGES[:0], NUMBER[:0])}, "test[1] holds no label; give test images of every"),
+        (
+            {"tasks": 2, "test": (IMAGES[NUMBER != 2], NUMBER[NUMBER != 2])},
+            "test[1] lacks 2; give every class of labels a test image, or leave its training",
+        ),
+        (
+            {"labels": np.arange(48) % 12, "test": (IMAGES[:5], np.arange(5))},
+            "test[1] lacks 5, 6, 7 and 4 more; give every class",
+        ),
+        ({"test": 0.0}, "test=0.0; give more than 0, and less than 1"),
+        ({"test": 1}, "test=1; give more than 0, and less than 1"),
         ({"strategy": lambda setup: 3}, "strategy returned int; give a function"),
         ({"strategy": ewc}, "argument: 'regularization'; give a function of the Setup"),
     ],

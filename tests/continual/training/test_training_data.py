@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from everlight.continual import naive, train
+from everlight.continual import naive, train, train_targets
 from everlight.continual.training.labelled_images import store_normalized
 from everlight.models import MLP
 
@@ -76,8 +76,17 @@ def test_copies_of_training_images_among_test_images_are_warned_of(rng, is_separ
     images[number == 0] = 0.5 if not is_separate else images[number == 0]
     test = (tests, np.arange(10) % 2) if is_separate else 0.5
     count = 3 if is_separate else 10
-    with pytest.warns(UserWarning, match=f"^{count} of .* test images equal training images"):
+    message = f"^{count} of .* test images equal training images"
+    with pytest.warns(UserWarning, match=message) as caught:
         train(MLP(2, ()), images, number, naive, tasks=2, seeds=1, epochs=1, test=test)
+    assert [item.filename for item in caught] == [__file__]
+    options = {"test": test if not is_separate else (tests, np.zeros((10, 1)), test[1])}
+    with pytest.warns(UserWarning, match=message) as caught:
+        train_targets(
+            *(MLP(1, ()), images, np.zeros((40, 1)), number, naive, lambda outputs, _: outputs[0]),
+            **{"seeds": 1, "epochs": 1, **options},
+        )
+    assert [item.filename for item in caught] == [__file__]
 
 
 @pytest.mark.parametrize(

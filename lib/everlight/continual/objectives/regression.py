@@ -38,7 +38,7 @@ def target_objective(
         return losses(outputs.logits, labels)
 
     def metric(
-        scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "c"]
+        scores: Float[Array, "b c"], labels: Int[Array, "b k"], seen: Bool[Array, "classes"]
     ) -> Float[Array, "b"]:
         return -losses(scores, labels)
 

@@ -55,14 +55,16 @@ def split_labelled(
 
     Raises:
       ValueError: images and labels differ in number, a label is missing, two labels are one number
-        in different texts, a class has one image, a test label is unknown, or test images have
-        another scale.
+        in different texts, a class has one image, there is no test image, a test label is unknown,
+        or test images have another scale.
     """
     images, labels = _labelled("images", images, "labels", labels)
     if isinstance(test, tuple):
         if len(test) != 2:
             raise ArgumentError(f"test is a tuple of {len(test)}; give test=(images, labels)")
         of_test, test_labels = _labelled("test[0]", test[0], "test[1]", test[1])
+        if not test_labels:
+            raise ArgumentError("test[1] holds no label; give test images of every class")
         if of_test.shape[1:] != images.shape[1:]:
             raise ArgumentError(
                 f"test[0] holds images of shape {of_test.shape[1:]}, images those of "
@@ -77,7 +79,7 @@ def split_labelled(
             )
         tested = np.array([known[label] for label in test_labels])
         check_tests("images", images, "test[0]", of_test)
-        _warn_of_repeated(images, of_test)
+        warn_of_repeated(images, of_test)
         return LabelledSplit(np.concatenate([images, of_test]), number, tested, class_names)
     class_names, number = _number_labels(labels)
     chosen = np.zeros(len(number), bool)
@@ -89,20 +91,37 @@ def split_labelled(
             )
         chosen[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
     parts = np.concatenate([np.flatnonzero(~chosen), np.flatnonzero(chosen)])
-    _warn_of_repeated(images[~chosen], images[chosen])
+    warn_of_repeated(images[~chosen], images[chosen])
     return LabelledSplit(images[parts], number[~chosen], number[chosen], class_names)
 
 
-def _warn_of_repeated(
+def refuse_untested(split: LabelledSplit) -> None:
+    """Refuse classes without a test image: some class orders would have a task without any.
+
+    Raises:
+      ValueError: the message names the first three of these classes.
+    """
+    counts = np.bincount(split.test_labels, minlength=len(split.class_names))
+    missing = [repr(split.class_names[number]) for number in np.flatnonzero(counts == 0)]
+    if missing:
+        others = f" and {len(missing) - 3:,} more" if len(missing) > 3 else ""
+        raise ArgumentError(
+            f"test[1] lacks {', '.join(missing[:3])}{others}; give every class of labels a test "
+            "image, or leave its training images out"
+        )
+
+
+def warn_of_repeated(
     images: Shaped[np.ndarray, "n *shape"], tests: Shaped[np.ndarray, "m *shape"]
 ) -> None:
     """Warn of test images that are training images; rows of features may be equal by chance."""
     count = int(repeated_samples(images, tests).sum()) if images.ndim > 2 else 0
     if count:
         warnings.warn(
-            f"{count:,} of {len(tests):,} test images equal training images, and so their accuracy "
-            "does not measure accuracy on new images; leave copies out",
-            stacklevel=4,
+            f"{count:,} of {len(tests):,} test images equal training images, and so results on "
+            "them do not hold for new images; leave copies out",
+            # The line that calls `train`, above the frame that checks its arguments.
+            stacklevel=5,
         )
 
 
@@ -110,46 +129,71 @@ def _labelled(
     name: str, images: Any, name_of_labels: str, labels: Any
 ) -> tuple[Shaped[np.ndarray, "n *shape"], list[Hashable]]:
     """Return images as an array, and labels as a list of Python values."""
-    for what, values in ((name, images), (name_of_labels, labels)):
-        if is_masked(values) and np.ma.is_masked(values):
-            masked = np.argwhere(np.ma.getmaskarray(values))
-            raise ArgumentError(
-                f"{what} has {len(masked)} masked entries, the first in row {masked[0][0]}; leave "
-                "these rows out"
-            )
+    images, values = read_images(name, images), read_labels(name_of_labels, labels)
+    if len(values) != len(images):
+        raise ArgumentError(
+            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
+            "image, test images included, or separate test data as test=(images, labels)"
+        )
+    return images, values
+
+
+def read_images(name: str, images: Any) -> Shaped[np.ndarray, "n *shape"]:
+    """Return images or features as an array.
+
+    Raises:
+      ValueError: an entry is masked, or they are no numbers.
+    """
+    refuse_masked(name, images)
     images = np.asarray(images)
     if images.ndim < 2 or images.dtype.kind not in "buif":
         raise ArgumentError(
             f"{name} is {images.dtype} of shape {images.shape}; give numbers, [n, h, w, c] or "
             "features [n, f]"
         )
+    return images
+
+
+def read_labels(name: str, labels: Any, noun: str = "label") -> list[Hashable]:
+    """Return labels, or another `noun` of each image, as a list of Python values.
+
+    Raises:
+      ValueError: one is masked, missing or not hashable, or they are not one per image.
+    """
+    refuse_masked(name, labels)
     if getattr(labels, "ndim", 1) != 1:
-        raise ArgumentError(f"{name_of_labels} has shape {labels.shape}; give one label per image")
+        raise ArgumentError(f"{name} has shape {labels.shape}; give one {noun} per image")
     if not isinstance(labels, Iterable):
-        raise ArgumentError(
-            f"{name_of_labels} is {type(labels).__name__}; give one label per image"
-        )
+        raise ArgumentError(f"{name} is {type(labels).__name__}; give one {noun} per image")
     # Missing times of NumPy would be numbers as Python values.
     is_time = getattr(getattr(labels, "dtype", None), "kind", "") in ("m", "M")
     values = labels.tolist() if hasattr(labels, "tolist") and not is_time else list(labels)
-    if len(values) != len(images):
-        raise ArgumentError(
-            f"{name} holds {len(images)}, {name_of_labels} {len(values)}; give one label per "
-            "image, test images included, or separate test data as test=(images, labels)"
-        )
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
         raise ArgumentError(
-            f"{name_of_labels} holds {values[missing[0]]!r} in row {missing[0]}, the first of "
-            f"{len(missing)} missing labels; give every image a label, or leave it out"
+            f"{name} holds {values[missing[0]]!r} in row {missing[0]}, the first of "
+            f"{len(missing)} missing {noun}s; give every image a {noun}, or leave it out"
         )
     unhashable = [value for value in values if not isinstance(value, Hashable)]
     if unhashable:
         raise ArgumentError(
-            f"{name_of_labels} holds {unhashable[0]!r}, which cannot be compared; give numbers or "
-            "text"
+            f"{name} holds {unhashable[0]!r}, which cannot be compared; give numbers or text"
         )
-    return images, values
+    return values
+
+
+def refuse_masked(name: str, values: Any) -> None:
+    """Refuse NumPy's masked entries, whose mask an array would drop.
+
+    Raises:
+      ValueError: the message gives the number of entries and the first one's row.
+    """
+    if is_masked(values) and values.ndim and np.ma.is_masked(values):
+        masked = np.argwhere(np.ma.getmaskarray(values))
+        raise ArgumentError(
+            f"{name} has {len(masked)} masked entries, the first in row {masked[0][0]}; leave "
+            "these rows out"
+        )
 
 
 def _number_labels(labels: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:

@@ -12,7 +12,7 @@ import optax
 from jaxtyping import Array, Bool, Float
 
 from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
-from everlight.checks import Between, NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import Between, NonNegativeInt, OpenUnitInterval, PositiveInt, checked
 from everlight.continual.engine import (
     Build,
     Protocol,
@@ -31,6 +31,7 @@ from everlight.continual.strategies import naive
 from everlight.continual.training.adapted_net import adapt_net
 from everlight.continual.training.labelled_images import (
     LabelledSplit,
+    refuse_untested,
     split_labelled,
     store_normalized,
 )
@@ -54,7 +55,7 @@ def train(
     strategy: Callable[[Setup], Strategy],
     tasks: Annotated[int, Between(2)] = 5,
     seeds: PositiveInt = 5,
-    test: UnitInterval | tuple = 0.2,
+    test: OpenUnitInterval | tuple = 0.2,
     epochs: PositiveInt = 5,
     batch_size: PositiveInt = 32,
     optimizer: optax.GradientTransformation | None = None,
@@ -82,7 +83,7 @@ def train(
       tasks: number of tasks among which the classes are divided as equally as possible.
       seeds: number of seeds.
       test: share of every class's images, drawn at random, for the test set; or separate test
-        images and labels, of the type and scale of the training images.
+        images and labels of all classes, of the type and scale of the training images.
       epochs: epochs per task; the last one is kept.
       batch_size: samples per step.
       optimizer: optimizer, reset at every task; None is Adam at 0.001.
@@ -91,11 +92,12 @@ def train(
     Raises:
       ImportError: `net` makes an Equinox module, and Equinox is not installed.
       ValueError: images and labels differ in number; a label is missing or equal to another one in
-        number alone; test images have another scale; a class has one image; there are more tasks
-        than classes; the network cannot be called or its outputs do not fit; or `strategy` does not
-        return a strategy.
+        number alone; test images have another scale; a class has one image, or none to test; there
+        are more tasks than classes; the network cannot be called or its outputs do not fit; or
+        `strategy` does not return a strategy.
     """
     split = split_labelled(images, labels, test, np.random.default_rng(seed))
+    refuse_untested(split)
     classes, trained = len(split.class_names), len(split.train_labels)
     if tasks > classes:
         raise ArgumentError(

@@ -11,7 +11,7 @@ import optax
 from jaxtyping import Array, Bool, Float, Int, PyTree, Shaped
 
 from everlight.base import Learner, Memory, Setup, Strategy, TaskSequence
-from everlight.checks import NonNegativeInt, PositiveInt, UnitInterval, checked
+from everlight.checks import NonNegativeInt, OpenUnitInterval, PositiveInt, checked
 from everlight.continual.engine import (
     Build,
     Protocol,
@@ -24,11 +24,18 @@ from everlight.continual.engine.setups.network_setup import Net
 from everlight.continual.methods.registry import METHODS
 from everlight.continual.objectives import target_objective
 from everlight.continual.training.adapted_net import adapt_to_any_width
-from everlight.continual.training.labelled_images import refuse_unstorable, store_normalized
+from everlight.continual.training.labelled_images import (
+    read_images,
+    read_labels,
+    refuse_masked,
+    refuse_unstorable,
+    store_normalized,
+    warn_of_repeated,
+)
 from everlight.continual.training.saved_net import predict_images
 from everlight.continual.training.train import RATE, build_checked, final_state
 from everlight.continual.training.trained import predict_seeds
-from everlight.data_checks import Scale, scale_of
+from everlight.data_checks import Scale, check_tests, scale_of
 from everlight.errors import ArgumentError, describe_error
 from everlight.scenarios import experience_sequence
 from everlight.trees import stacked
@@ -120,7 +127,7 @@ def train_targets(
     strategy: Callable[[Setup], Strategy],
     objective: TargetLoss,
     seeds: PositiveInt = 5,
-    test: UnitInterval | tuple = 0.2,
+    test: OpenUnitInterval | tuple = 0.2,
     epochs: PositiveInt = 5,
     batch_size: PositiveInt = 32,
     optimizer: optax.GradientTransformation | None = None,
@@ -140,14 +147,15 @@ def train_targets(
       targets: target of each image: an array or a tree of arrays, `[n, ...]`. Of an array `[n]` the
         objective gets one number, which JAX broadcasts over all outputs: give a network of one
         output, targets `[n, c]`, or an objective that selects an output.
-      tasks: task of each image, `[n]`, of any comparable type.
+      tasks: task of each image, `[n]`, of any comparable type such as numbers or text; none is
+        missing.
       strategy: function from a setup to a strategy, such as `naive` or
         `lambda setup: experience_replay(setup, buffer_size=200)`.
       objective: JAX function `(outputs, target) -> loss` of one image. Outputs are `[c]`, without a
         sigmoid or softmax.
       seeds: number of seeds.
       test: share of every task's images, drawn at random, for the test set; or separate test
-        images, targets and tasks.
+        images, targets and tasks, of the type and scale of the training images.
       epochs: epochs per task; the last one is kept.
       batch_size: samples per step.
       optimizer: optimizer, reset at every task; None is Adam at `RATE`.
@@ -156,7 +164,8 @@ def train_targets(
     Raises:
       ImportError: `net` makes an Equinox module, and Equinox is not installed.
       ValueError: images, targets and tasks differ in number; a number is not finite, or has more
-        than 32 bits; there are fewer than two tasks; a task has no image to train or to test; the
+        than 32 bits; an entry is masked; a task is missing, or cannot be compared; there are fewer
+        than two tasks; a task has no image to train or to test; test images have another scale; the
         network or the objective cannot be called; or the strategy reads classes.
     """
     split = _split_targets(images, targets, tasks, test, np.random.default_rng(seed))
@@ -286,35 +295,58 @@ def _split_targets(
             )
         parts = _arrays("", images, targets, tasks), _arrays("test's ", *test)
         try:
-            joined = jax.tree.map(lambda *values: np.concatenate(values), *parts)
+            joined = jax.tree.map(
+                lambda *values: np.concatenate(values), *(part[:2] for part in parts)
+            )
         except (ValueError, TypeError) as error:
             raise ArgumentError(
                 f"test and training data differ in form ({describe_error(error)}); give images and "
                 "targets of the same shapes"
             ) from error
         is_test = np.arange(len(joined[0])) >= len(parts[0][0])
-        names, task = np.unique(joined[2], return_inverse=True)
+        names, task = _number_tasks([*parts[0][2], *parts[1][2]])
     else:
-        joined = _arrays("", images, targets, tasks)
-        names, task = np.unique(joined[2], return_inverse=True)
+        *joined, values = _arrays("", images, targets, tasks)
+        names, task = _number_tasks(values)
         is_test = np.zeros(len(task), bool)
         for number in range(len(names)):
             members = rng.permutation(np.flatnonzero(task == number))
             is_test[members[: min(max(1, round(test * len(members))), len(members) - 1)]] = True
     _check_tasks(names, task, is_test)
+    if isinstance(test, tuple):
+        # Joined images have one type.
+        divided = parts[0][0], parts[1][0]
+        check_tests("images", divided[0], "test's images", divided[1])
+    else:
+        divided = joined[0][~is_test], joined[0][is_test]
+    warn_of_repeated(*divided)
     order = np.concatenate([np.flatnonzero(~is_test), np.flatnonzero(is_test)])
     ordered = jax.tree.map(lambda values: values[order], joined[1])
-    return _Split(
-        joined[0][order], ordered, task[order], int((~is_test).sum()), tuple(names.tolist())
-    )
+    return _Split(joined[0][order], ordered, task[order], int((~is_test).sum()), names)
+
+
+def _number_tasks(tasks: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.ndarray, "n"]]:
+    """Return the names of the tasks in sorted order, and the position of each image's task."""
+    values = [
+        task.item() if isinstance(task, np.generic) and task.dtype.kind in "buifU" else task
+        for task in tasks
+    ]
+    try:
+        names = sorted(set(values))
+    except TypeError as error:
+        raise ArgumentError(
+            f"tasks cannot be sorted ({describe_error(error)}); give numbers alone, or text alone"
+        ) from error
+    position = {name: number for number, name in enumerate(names)}
+    return tuple(names), np.array([position[value] for value in values], int)
 
 
 def _check_tasks(
-    names: Shaped[np.ndarray, "t"], task: Int[np.ndarray, "n"], is_test: Bool[np.ndarray, "n"]
+    names: tuple[Hashable, ...], task: Int[np.ndarray, "n"], is_test: Bool[np.ndarray, "n"]
 ) -> None:
     if len(names) < 2:
         raise ArgumentError(f"tasks holds {len(names)} task; give two or more")
-    for number, name in enumerate(names.tolist()):
+    for number, name in enumerate(names):
         for what, among in (("train", ~is_test), ("test", is_test)):
             if not np.any(among & (task == number)):
                 raise ArgumentError(f"task {name!r} has no image to {what}; give one or more")
@@ -322,15 +354,13 @@ def _check_tasks(
 
 def _arrays(
     whose: str, images: Any, targets: PyTree, tasks: Any
-) -> tuple[Shaped[np.ndarray, "n *shape"], PyTree, Shaped[np.ndarray, "n"]]:
-    """Return images, targets and tasks as arrays of equal lengths."""
-    arrays, groups = jax.tree.map(np.asarray, targets), np.asarray(tasks)
-    pixels = np.asarray(images)
-    if pixels.ndim < 2 or pixels.dtype.kind not in "buif":
-        raise ArgumentError(
-            f"{whose}images is {pixels.dtype} of shape {pixels.shape}; give numbers, [n, h, w, c] "
-            "or features [n, f]"
-        )
+) -> tuple[Shaped[np.ndarray, "n *shape"], PyTree, list[Hashable]]:
+    """Return images and targets as arrays, and tasks as Python values, all of equal lengths."""
+    pixels = read_images(f"{whose}images", images)
+    groups = read_labels(f"{whose}tasks", tasks, "task")
+    for leaf in jax.tree.leaves(targets):
+        refuse_masked(f"{whose}targets", leaf)
+    arrays = jax.tree.map(np.asarray, targets)
     leaves = jax.tree.leaves(arrays)
     for leaf in leaves:
         if leaf.ndim < 1 or leaf.dtype.kind not in "buif":
@@ -339,8 +369,8 @@ def _arrays(
             )
         _refuse_wrapped(f"{whose}targets", leaf)
         refuse_unstorable(f"{whose}targets", leaf)
-    counts = [len(pixels), *map(len, leaves), groups.size]
-    if groups.ndim != 1 or not leaves or len(set(counts)) > 1:
+    counts = [len(pixels), *map(len, leaves), len(groups)]
+    if not leaves or len(set(counts)) > 1:
         raise ArgumentError(
             f"{whose}images, targets and tasks hold {', '.join(map(str, counts))}; give one target "
             "and one task per image"

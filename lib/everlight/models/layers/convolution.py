@@ -38,8 +38,8 @@ class Convolution(nn.Module):
       size: side of the kernel, odd if the padding is None.
       stride: stride in both directions.
       use_bias: true adds a bias per channel.
-      kernel_init: initializer of the kernel; by default normal with variance 2 / (size² · input
-        channels) (He et al. 2015, equation 10).
+      kernel_init: initializer of the kernel; by default truncated normal with variance 2 / (size² ·
+        input channels) (He et al. 2015, equation 10).
       dtype: dtype of the computation and output; parameters are float32.
       padding: zeros around the images; None is half the kernel on all sides.
       groups: groups as in `convolve`; their number divides the channels of inputs and outputs.
