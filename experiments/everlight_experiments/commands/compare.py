@@ -40,6 +40,7 @@ from everlight_experiments.report.writer import (
 )
 from everlight_experiments.run_folder.folder import RunFolder
 from everlight_experiments.run_folder.options import FolderOptions
+from everlight_experiments.terminal import aligned_rows
 
 NO_DIFFERENCE = {"runs", "tag", "distributed", "chosen"}
 """Options that change no number."""
@@ -91,11 +92,19 @@ def run_compare(options: CompareOptions) -> Path:
         column: _comparison_items(folder.path / f"compared_{files[column]}.png", column, runs)
         for column in columns
     }
+    for table, _ in items.values():
+        _print_table(table)
     table, figure = items.pop(columns[0])
     summary = Summary(_headline(columns[0], runs), figure, table)
     sections = [Section(sentence(column), items=shown) for column, shown in items.items()]
     report = Report(summary_rows, sections, summary)
     return write_report(folder.path, f"{len(runs)} runs side by side", report)
+
+
+def _print_table(table: Table) -> None:
+    """Print the cells of a table under its caption."""
+    header = [" ".join(filter(None, (column.group, column.name))) for column in table.columns]
+    print("", table.caption, *aligned_rows([header, *table.rows]), sep="\n")
 
 
 def _distinct_names(folders: Sequence[Path]) -> list[str]:

@@ -88,9 +88,13 @@ class WatchedMethod:
             f"{last['step']:,}/{about}{steps:,}",
             loss,
             self.score,
-            f"{last['steps_per_second']:,.0f}",
+            _rate(last["steps_per_second"]),
             left,
         )
+
+
+def _rate(steps: float) -> str:
+    return f"{steps:,.0f}" if steps >= 10 else f"{steps:.2g}"
 
 
 def _in_digits(value: float | None) -> str:

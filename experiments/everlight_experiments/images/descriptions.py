@@ -95,6 +95,8 @@ def _class_tasks(config: Config, sequence: TaskSequence) -> str:
             "test images, which count once; forgetting and transfer are not defined where "
             "classes are learned again"
         )
+    elif len(set(sizes)) > 1:
+        tasks += ", with equal weights in the accuracy"
     return tasks + _shared_classes(config)
 
 

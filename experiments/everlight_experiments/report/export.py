@@ -51,10 +51,10 @@ class ExportOptions:
     to: Form = "csv"
     """Format to write: csv is `scores.csv`, a line per number, nan where it is not defined,
     as average incremental accuracy of joint training, and `provenance.csv`, which has checksums and
-    tried hyper-parameters; matrices is `matrices.json` and a csv per method; latex is
-    `tables.tex`, which has final scores with 95% intervals and forgetting; pdf writes the report's
-    curves and matrices into `figures/`; tensorboard writes event files by tensorboardX; wandb
-    writes an offline run, which `wandb sync` uploads."""
+    tried hyper-parameters; matrices is `matrices.json`, and a csv per method in `matrices/`; latex
+    is `tables.tex`, which has final scores with 95% intervals and forgetting; pdf writes the
+    report's curves and matrices into `figures/`; tensorboard writes event files by tensorboardX;
+    wandb writes an offline run, which `wandb sync` uploads."""
 
 
 def export(options: ExportOptions) -> Path:

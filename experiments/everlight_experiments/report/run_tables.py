@@ -350,7 +350,7 @@ def run_criteria(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         matrices, steps = (
             arrays.get(key.sibling(other)) for other in (matrix_name(score), "steps")
         )
-        # What is not trained, such as the baselines of facts, has scores and no steps.
+        # The baselines of facts are not trained: they have scores and no steps.
         if score not in scores or matrices is None or steps is None or not key.method:
             continue
         names = map(key.sibling, criteria_names(score, scores[0]))

@@ -139,7 +139,7 @@ class RunFolder:
         where = f"{jax.device_count()} × {jax.devices()[0].device_kind}"
         print(
             f"{'resuming in' if self._continued else 'writes to'} {self.path}, on {where}; the "
-            "first minute or two may be compilation",
+            "first minutes may be compilation",
             flush=True,
         )
 

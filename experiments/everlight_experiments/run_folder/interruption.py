@@ -139,7 +139,7 @@ def stop_message(number: int) -> str:
     """Return the last line of a command that a signal ends."""
     return (
         f"stopped by {signal.Signals(number).name}; finished work is kept, and the same command "
-        "continues at the newest checkpoint"
+        "continues at the newest checkpoint, or begins again if no epoch had ended"
     )
 
 

@@ -40,13 +40,14 @@ def compare(runs, *folders):
     return run_compare(CompareOptions(runs=runs, folders=folders)).read_text(encoding="utf-8")
 
 
-def test_differences_are_on_the_orders_that_both_have(tmp_path):
+def test_differences_are_on_the_orders_that_both_have(tmp_path, capsys):
     """Orders 2 and 3 differ by 0.6 − 0.3 and 0.8 − 0.6: mean 0.25, half width 12.706 · 0.05."""
     first = finished(tmp_path, "a", 0, {"ER": [0.9, 0.1, 0.3, 0.6], "naive": [0.2] * 4})
     second = finished(tmp_path, "b<", 2, {"ER": [0.6, 0.8, 0.0]})
     page = compare(tmp_path, first, second)
-    assert "+0.250 [-0.385, +0.885]" in page
-    assert "2 of 2" in page
+    for text in (page, capsys.readouterr().out):
+        assert "+0.250 [-0.385, +0.885]" in text
+        assert "2 of 2" in text
     # Each run's own mean is over all of its orders.
     assert "0.475 ± 0.350" in page
     assert "0.467 ± 0.416" in page
