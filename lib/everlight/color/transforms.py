@@ -95,7 +95,8 @@ def fit_color_transform(
       source: colours of the first camera, `[n, 3]`, n >= 3.
       target: colours of the second camera at the same points, `[n, 3]`.
       weights: non-negative weight of each pixel's squared error, `[n]`; 0 masks a pixel, whose
-        colours must be finite all the same. A mask is `mask.astype(float)`.
+        colours must be finite all the same: `jnp.where(weights[:, None] > 0, source, 0)` where
+        they are not. A mask is `mask.astype(float)`.
       normalize: "mean" fits the transform between the images divided by their weighted means over
         pixels and channels (`mean_normalized`). "sum" divides each pixel of both images by its own
         R+G+B before the fit, as in the authors' code; "scale" divides the transform by its mean row

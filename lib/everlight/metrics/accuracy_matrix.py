@@ -125,6 +125,7 @@ def forgetting(accuracies: Accuracies) -> Float[Array, ""]:
     """Return F (Chaudhry et al. 2018, Riemannian Walk): mean drop from best to final accuracy.
 
     The best is the maximum over all times but the last, including those before the task was
+    learned. Where these are NaN, the result is; with 0 there the best is that since the task was
     learned.
 
     Args:

@@ -103,6 +103,8 @@ def precision_weighted_jaccard(
 ) -> Float[Array, ""]:
     """Return pw-JS (inside eq. 1): Jaccard similarity times precision, `[]`.
 
+    It is 0 where no label is predicted, also where there is none.
+
     Args:
       predicted: predicted labels of a sample, `[c]`.
       true: its true labels, `[c]`.
@@ -112,7 +114,10 @@ def precision_weighted_jaccard(
 
 @checked
 def jaccard_similarity(predicted: Bool[Array, "c"], true: Bool[Array, "c"]) -> Float[Array, ""]:
-    """Return JS: number of labels both predicted and true, over those of either kind, `[]`."""
+    """Return JS: number of labels both predicted and true, over those of either kind, `[]`.
+
+    It is 0 where there is neither.
+    """
     return sample_scores(predicted, true).jaccard
 
 

@@ -44,12 +44,13 @@ def experience_sequence(
 
     Args:
       train: indices of each experience's training samples in the data set.
-      train_labels: classes of the training samples, in 0..classes-1.
+      train_labels: classes of the training samples, in 0..classes-1, one array per experience.
       test: indices of each experience's test samples, or a single array for a test set common to
         all. A sample in several sets is evaluated once, or once per choice of classes if these
         differ.
       test_labels: classes of the test samples.
-      classes: number of outputs of the head.
+      classes: number of outputs of the head; of samples, where labels are their rows, by which an
+        objective finds targets (`target_objective`).
       valid: indices of each experience's validation samples; None means no validation.
       valid_labels: classes of the validation samples.
 

@@ -125,7 +125,7 @@ LINE |= {"diverged": False, "seconds": 2.0, "steps_per_second": 20.0}
 
 
 def test_a_run_whose_process_is_gone_is_reported(tmp_path, capsys):
-    run = unfinished(tmp_path, [LINE])
+    run = unfinished(tmp_path, [LINE | {"steps_per_second": 0.3815}])
     lock = run / "units" / "a.npz.lock"
     lock.touch()
     with lock.open("r+") as held:
@@ -135,7 +135,9 @@ def test_a_run_whose_process_is_gone_is_reported(tmp_path, capsys):
         assert watched.state(silent=1e6) == "training"
     with pytest.raises(SystemExit, match=r"no process trains .* any more"):
         watch(WatchOptions(run))
-    assert "40/~80" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "40/~80" in printed
+    assert " 0.38 " in printed
 
 
 def test_a_run_that_loads_data_without_a_part_is_not_reported_as_stopped(tmp_path):

@@ -41,7 +41,10 @@ UNRELATED = 0.9
 """Ratio of the angle to that from other images above which illuminants may belong to others."""
 GAMMA = 2.2
 
-_BGR = "images or illuminants seem to be in BGR order; give both as R, G, B"
+_BGR = (
+    "images or illuminants seem to be in BGR order; give both as R, G, B, or see whether the grey "
+    "surfaces stand under another light than the scenes"
+)
 _OTHER = "images or illuminants seem to be in another order of channels; give both as R, G, B"
 _ORDERS = {
     (2, 1, 0): f"with red and blue exchanged; {_BGR}",

@@ -47,6 +47,11 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
     else:
         kind, unit, tasks = "pairs", "pair", deferred_pair_estimates(options, model)
     single, table = len(tasks) == 1, options.output / "illuminants.csv"
+    if table.exists():
+        print(
+            f"{table} and pictures of equal names are replaced; give another --output to keep them",
+            file=sys.stderr,
+        )
     estimates: list[FileEstimate] = []
     failures: list[DataError] = []
     try:

@@ -35,6 +35,14 @@ def test_a_photo_of_a_sensor_has_no_warning(tmp_path, rng, capsys):
     assert "white 65535, 0.0% of pixels saturated; GW" in printed
 
 
+def test_files_of_an_earlier_estimate_are_said_to_be_replaced(tmp_path, rng, capsys):
+    options = EstimateOptions((tmp_path / "a.tif",), Path("GW"), output=tmp_path / "out")
+    warnings_of(tmp_path, scene(rng, [0.5, 1, 0.7]), capsys)
+    estimate(options)
+    expected = f"{tmp_path / 'out' / 'illuminants.csv'} and pictures of equal names are replaced"
+    assert expected in capsys.readouterr().err
+
+
 def test_a_color_profile_is_named(tmp_path, rng, capsys):
     warnings, _ = warnings_of(tmp_path, scene(rng, [0.5, 1, 0.7]), capsys, iccprofile=b"profile")
     assert "states a colour profile, so its values may not be linear" in warnings
