@@ -110,20 +110,21 @@ def test_events_become_scalars_under_their_texts(tmp_path):
 def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path):
     matrices = np.array([[[0.5, np.nan], [0.25, 1.0]], [[0.75, 0.0], [0.125, 0.5]]])
     fields = {
-        "class-incremental/ER, reservoir/matrices": matrices,
+        "class-incremental/ER, reservoir/accuracy by task": matrices,
+        "class-incremental/ER, reservoir/steps": np.full((2, 2), 4),
         "task-incremental/ER/seconds": np.zeros(2),
     }
     save_sealed(tmp_path / "results.npz", **fields)
     with export(ExportOptions(tmp_path, "matrices")).open() as stream:
         result = json.load(stream)
     assert result == {
-        "class-incremental/ER, reservoir/matrices": [
+        "class-incremental/ER, reservoir/accuracy by task": [
             [[0.5, None], [0.25, 1.0]],
             [[0.75, 0.0], [0.125, 0.5]],
         ]
     }
     (path,) = (tmp_path / "matrices").iterdir()
-    assert path.name == "class-incremental_ER,_reservoir_matrices.csv"
+    assert path.name == "class-incremental_ER,_reservoir_accuracy_by_task.csv"
     with path.open(newline="") as stream:
         lines = list(csv.reader(stream))
     assert lines[0] == ["run", "after task", "task 0", "task 1"]
@@ -136,8 +137,11 @@ def test_matrices_are_written_for_spreadsheets_and_for_other_languages(tmp_path)
 
 
 def test_every_matrix_has_a_table_of_its_own(tmp_path):
-    first, second = np.full((1, 2, 2), 0.25), np.full((1, 2, 2), 0.75)
-    save_sealed(tmp_path / "results.npz", **{"nearest mean": first, "nearest_mean": second})
+    arrays = {}
+    for name, value in (("nearest mean", 0.25), ("nearest_mean", 0.75)):
+        arrays[f"NC/{name}/accuracy by task"] = np.full((1, 2, 2), value)
+        arrays[f"NC/{name}/steps"] = np.full((1, 2), 4)
+    save_sealed(tmp_path / "results.npz", **arrays)
     export(ExportOptions(tmp_path, "matrices"))
     tables = [path.read_text() for path in sorted((tmp_path / "matrices").iterdir())]
     assert ["0.25" in table for table in tables] == [True, False]
