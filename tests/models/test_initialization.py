@@ -151,6 +151,28 @@ def test_the_inputs_and_outputs_of_three_axes_are_those_of_the_layer():
             assert 0.99 < np.abs(params["kernel"]).max() / np.sqrt(bound) <= 1
 
 
+class ListOfLayers(nn.Module):
+    """A layer that has its number as name, as those of a list in NNX and Equinox."""
+
+    @nn.compact
+    def __call__(self, rows):
+        return nn.Conv(24, (5,), name="0")(rows)
+
+
+class NumberedConvolution(nn.Module):
+    """Network with a convolution in a list named convs."""
+
+    @nn.compact
+    def __call__(self, images, train):
+        return nn.Dense(6, name="head")(ListOfLayers(name="convs")(images[..., 0]).mean(1))
+
+
+def test_a_convolution_may_have_its_name_from_its_list():
+    params, _ = with_kaiming(setup_of(NumberedConvolution())).init(jax.random.key(0))
+    kernel = params["convs"]["0"]["kernel"]
+    assert 0.99 < np.abs(kernel).max() / np.sqrt(6 / (5 * 16)) <= 1
+
+
 @pytest.mark.parametrize(
     ("change", "bound"), [(with_xavier, 6 / (64 + 60)), (with_kaiming, 3 / 64)]
 )

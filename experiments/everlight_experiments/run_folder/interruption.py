@@ -138,8 +138,8 @@ def _acknowledge(number: int, ended: threading.Event, before_end: Callable[[], N
 def stop_message(number: int) -> str:
     """Return the last line of a command that a signal ends."""
     return (
-        f"stopped by {signal.Signals(number).name}; finished work is kept, and the same command "
-        "continues at the newest checkpoint, or begins again if no epoch had ended"
+        f"stopped by {signal.Signals(number).name}; finished trainings are kept; the same command "
+        "continues the interrupted one at its newest checkpoint, or at its beginning without one"
     )
 
 

@@ -149,7 +149,8 @@ def _fan_shape(
     The initializers of JAX take other axes as a convolution's taps.
     """
     name = layer[-1] if layer else ""
-    if len(shape) != 3 or "conv" in name.lower():
+    # Layers of a list have their number as name.
+    if len(shape) != 3 or any("conv" in part.lower() for part in layer):
         return shape
     is_attention = name in _ATTENTION and all((*layer[:-1], part) in layers for part in _ATTENTION)
     if is_attention and name == "out":
@@ -158,6 +159,6 @@ def _fan_shape(
         return shape[0], math.prod(shape[1:])
     raise ArgumentError(
         f"{'/'.join((*layer, 'kernel'))} has the shape {shape}, whose axes of inputs and outputs "
-        "are unknown; name the layer conv if it is a convolution, or keep the network's own "
-        "initialization"
+        "are unknown; give the layer, or the list that holds it, a name with conv if it is a "
+        "convolution, or keep the network's own initialization"
     )

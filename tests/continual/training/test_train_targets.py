@@ -165,7 +165,7 @@ def test_strategies_that_read_classes_are_refused_by_name(strategy, name):
         ({"tasks": [None, *TASK[1:]]}, "^tasks holds None in row 0, the first of 1 missing tasks"),
         (
             {"tasks": [(5, 10, "x")[row % 3] for row in range(40)]},
-            "^tasks cannot be sorted .*; give numbers alone, or text alone$",
+            "^tasks cannot be sorted .*; give numbers alone, or text alone, in the test data too$",
         ),
         ({"tasks": np.zeros((40, 1))}, r"^tasks has shape \(40, 1\); give one task per image$"),
         (

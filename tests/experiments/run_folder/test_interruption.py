@@ -129,7 +129,7 @@ def test_a_process_that_cannot_stop_acknowledges_a_signal_and_ends_within_two_se
     assert acknowledged < 1 < time.monotonic() - began < 2
     assert child.returncode == -number
     assert output == "before the end\n"
-    assert errors.startswith(f"stopped by {number.name}; finished work is kept")
+    assert errors.startswith(f"stopped by {number.name}; finished trainings are kept")
 
 
 def test_results_after_a_signal_are_dropped(tmp_path):
@@ -173,7 +173,7 @@ def test_a_stopped_run_saves_its_newest_epoch_and_ends_with_the_same_bits(tmp_pa
         stopped = start_run("stopped", number, 1)
         message = stopped.communicate()[1]
         assert stopped.returncode == -number, message
-        assert f"stopped by {signal.Signals(number).name}; finished work is kept" in message
+        assert f"stopped by {signal.Signals(number).name}; finished trainings are kept" in message
         assert "Traceback" not in message
         # A signal waits for the end of the epoch, the second one of each process.
         assert Checkpoints(checkpoints_of(tmp_path / "stopped")).newest() == 2 * reached

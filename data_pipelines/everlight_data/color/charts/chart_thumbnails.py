@@ -18,6 +18,7 @@ from everlight_data.color.charts.measured_pair import pixels_to_blocks, small_wi
 from everlight_data.color.photographs.camera_images import join_on_canvas
 from everlight_data.color.raw_files.photos import usable_pixels
 from everlight_data.color.raw_files.raw import read_raw
+from everlight_data.errors import DataError
 from everlight_data.sets.preparing import npz
 from everlight_data.writing import written_whole
 
@@ -60,13 +61,15 @@ def measure_thumbnail(
 
     Raises:
       MissingDataError: the file does not exist.
-      DataError: the file is damaged, or its chart is not found or not usable.
+      DataError: the file is damaged, its chart is not found or not usable, or nothing else is.
     """
     photo = read_raw(path)
     seen = measure_chart(photo, corners, reference)
     # Models that learn from the image estimate photos with the same pixels masked.
     masked = photo._replace(saturated=~usable_pixels(photo))
     image, _ = small_without_chart(masked, seen.homography, side)
+    if not image.any():
+        raise DataError(f"{path}: every block outside of the chart has a saturated or black pixel")
     factor = -(-max(photo.image.shape) // PICTURE_SIDE)
     return ChartThumbnail(
         path.name,

@@ -43,7 +43,7 @@ GAMMA = 2.2
 
 _BGR = (
     "images or illuminants seem to be in BGR order; give both as R, G, B, or see whether the grey "
-    "surfaces stand under another light than the scenes"
+    "surfaces have another illuminant than the scenes"
 )
 _OTHER = "images or illuminants seem to be in another order of channels; give both as R, G, B"
 _ORDERS = {

@@ -257,7 +257,10 @@ def selection_rule(benchmark: Benchmark, outcomes: Outcomes, validation_seeds: i
 
 
 def hyperparameters_table(criterion: str, choices: Mapping[str, Choice]) -> Table:
-    """Return the grid of every method with a hyper-parameter, or that it was given."""
+    """Return the grid of every method with a hyper-parameter, or that it was given.
+
+    A given 0 has no row: it stands for a method without one (`fixed_hyperparameter`).
+    """
     values = {
         name: choice
         for name, choice in choices.items()

@@ -49,7 +49,7 @@ def estimate(options: EstimateOptions) -> list[PairEstimate | PhotoEstimate]:
     single, table = len(tasks) == 1, options.output / "illuminants.csv"
     if table.exists():
         print(
-            f"{table} and pictures of equal names are replaced; give another --output to keep them",
+            f"{table} and files of equal names will be replaced; another --output keeps them",
             file=sys.stderr,
         )
     estimates: list[FileEstimate] = []

@@ -96,8 +96,8 @@ class EstimateOptions:
     {"main": [[x, y], ...], "second": [[x, y], ...]}, at least four points seen by both. Without it
     the views are taken as aligned."""
     output: Path = Path("corrected")
-    """Folder of the written files, which are named after the photos or main files. Files of an
-    earlier estimate there are replaced: give each model a folder."""
+    """Folder of the written files, which are named after the photos or main files. There
+    illuminants.csv and files of equal names are replaced, others stay: give each model a folder."""
     formats: tuple[Format, ...] = get_args(Format)
     """File formats to write: png is the photo before and after; tiff is corrected, linear, 16 bits;
     dng, of raw files only, has their sensor values and the illuminant as AsShotNeutral."""

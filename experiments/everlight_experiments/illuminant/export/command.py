@@ -51,7 +51,7 @@ class ExportOptions:
     source: tyro.conf.Positional[Path]
     """Illuminants of known colour temperature by one camera: an .npz of thumbnails with the array
     temperature, or a folder of raw photographs of a colour chart, whose names state the kelvin as
-    in scene_5000k.dng, with an optional charts.json of charts."""
+    in scene_5000k.dng, with an optional charts.json of the charts' patches."""
     tuning: Path
     """Tuning file of libcamera for Raspberry Pi to copy. One that is named after another module
     than the source's camera, as imx219.json for imx708.npz, is refused. Its ct_curve should not be

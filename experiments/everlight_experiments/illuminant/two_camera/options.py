@@ -69,6 +69,6 @@ class TwoCameraOptions(ExperimentOptions):
 
     @property
     def _drawing(self) -> str:
-        """The folds of single measured pairs are those of the release."""
+        """Words on what draws the folds; those of single measured pairs are published."""
         is_published = self.block == 1 and PRESETS[self.preset].measured
         return "; published folds" if is_published else ", which also draws the folds"

@@ -170,9 +170,11 @@ def read_labels(name: str, labels: Any, noun: str = "label") -> list[Hashable]:
     values = labels.tolist() if hasattr(labels, "tolist") and not is_time else list(labels)
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
+        first = values[missing[0]]
+        text = ", and a text of another meaning another name" if isinstance(first, str) else ""
         raise ArgumentError(
-            f"{name} holds {values[missing[0]]!r} in row {missing[0]}, the first of "
-            f"{len(missing)} missing {noun}s; give every image a {noun}, or leave it out"
+            f"{name} holds {first!r} in row {missing[0]}, the first of {len(missing)} missing "
+            f"{noun}s; give every image a {noun}{text}, or leave it out"
         )
     unhashable = [value for value in values if not isinstance(value, Hashable)]
     if unhashable:

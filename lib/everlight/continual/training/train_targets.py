@@ -335,7 +335,8 @@ def _number_tasks(tasks: list[Hashable]) -> tuple[tuple[Hashable, ...], Int[np.n
         names = sorted(set(values))
     except TypeError as error:
         raise ArgumentError(
-            f"tasks cannot be sorted ({describe_error(error)}); give numbers alone, or text alone"
+            f"tasks cannot be sorted ({describe_error(error)}); give numbers alone, or text alone, "
+            "in the test data too"
         ) from error
     position = {name: number for number, name in enumerate(names)}
     return tuple(names), np.array([position[value] for value in values], int)

@@ -39,7 +39,7 @@ def test_files_of_an_earlier_estimate_are_said_to_be_replaced(tmp_path, rng, cap
     options = EstimateOptions((tmp_path / "a.tif",), Path("GW"), output=tmp_path / "out")
     warnings_of(tmp_path, scene(rng, [0.5, 1, 0.7]), capsys)
     estimate(options)
-    expected = f"{tmp_path / 'out' / 'illuminants.csv'} and pictures of equal names are replaced"
+    expected = f"{tmp_path / 'out' / 'illuminants.csv'} and files of equal names will be replaced"
     assert expected in capsys.readouterr().err
 
 

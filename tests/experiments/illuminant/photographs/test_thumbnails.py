@@ -174,3 +174,12 @@ def test_a_model_trains_on_the_pixels_that_estimates_read(
     # Eight blocks beside it are saturated at the longer exposure.
     assert expected.sum() == {1.0: 1797, 1.6: 1789}[exposure]
     np.testing.assert_array_equal(usable, expected)
+
+
+def test_a_photo_without_usable_pixels_beside_its_chart_is_refused(real_data, monkeypatch):
+    path = real_data("raw_samples/colorchart.dng")
+    monkeypatch.setattr(
+        chart_thumbnails, "usable_pixels", lambda photo: np.full(photo.saturated.shape, False)
+    )
+    with pytest.raises(DataError, match=r"colorchart\.dng: every block outside of the chart"):
+        measure_thumbnail(path, None, reference_colors(), 64)
