@@ -145,7 +145,7 @@ def test_shots_and_noise_are_in_the_training_samples_alone():
     assert "5 images per class after the first" in benchmark.data.counts
 
 
-def test_tasks_of_other_numbers_of_classes_are_said_to_weigh_the_same():
+def test_tasks_of_unequal_sizes_have_equal_weights_in_words():
     uneven, even = (compose(replace(DIGITS, tasks=(tasks,))).data.counts for tasks in (4, 5))
     assert uneven.endswith("; 4 tasks of 2 or 3 classes, with equal weights in the accuracy")
     assert even.endswith("; 5 tasks of 2 classes")

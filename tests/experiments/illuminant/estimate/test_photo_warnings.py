@@ -35,7 +35,7 @@ def test_a_photo_of_a_sensor_has_no_warning(tmp_path, rng, capsys):
     assert "white 65535, 0.0% of pixels saturated; GW" in printed
 
 
-def test_files_of_an_earlier_estimate_are_said_to_be_replaced(tmp_path, rng, capsys):
+def test_a_second_estimate_names_the_table_that_it_replaces(tmp_path, rng, capsys):
     options = EstimateOptions((tmp_path / "a.tif",), Path("GW"), output=tmp_path / "out")
     warnings_of(tmp_path, scene(rng, [0.5, 1, 0.7]), capsys)
     estimate(options)
