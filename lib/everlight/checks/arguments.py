@@ -51,17 +51,15 @@ class Between(NamedTuple):
             return "no NaN"
         if self == FINITE:
             return "finite values"
+        least = "more than 0" if self.minimum == SMALLEST else f"{self.minimum:g} or more"
         if self.maximum == BELOW_ONE:
-            least = "more than 0" if self.minimum == SMALLEST else f"{self.minimum:g} or more"
             return f"{least}, and less than 1"
         finite = ", but not infinite" if self.maximum == LARGEST else ""
-        if self.minimum == SMALLEST:
-            most = "" if finite or self.maximum == math.inf else f" and at most {self.maximum:g}"
-            return f"more than 0{most}{finite}"
         if finite or self.maximum == math.inf:
-            return f"{self.minimum:g} or more{finite}"
-        bounds = self.minimum, self.maximum
-        return " to ".join(f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in bounds)
+            return f"{least}{finite}"
+        if self.minimum == SMALLEST:
+            return f"{least} and at most {self.maximum:g}"
+        return " to ".join(f"{x:,}" if isinstance(x, int) else f"{x:g}" for x in self[:2])
 
 
 class Stacked:
